@@ -1,0 +1,76 @@
+"""Records of verification: each check run and the one verdict of a trial attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.record import Record, record
+
+Verdict = Literal["pass", "fail", "pending", "unknown"]
+Evidence = Literal["none", "E0", "E1", "E2", "E3", "E4"]
+_HEADERS = ("run_id", "group_id", "trial_id")
+
+
+@record("verification.trial", headers=(*_HEADERS, "outcome"))
+@dataclass(frozen=True, slots=True)
+class VerificationTrial(Record):
+    """One check run in one fresh sandbox; hidden inputs and expected values never enter a record."""
+
+    run_id: str
+    group_id: str
+    trial_id: str
+    attempt: int
+    number: int  # 0 .. k-1
+    infra_attempt: int
+    seed: int
+    outcome: Literal["pass", "fail", "infra"]
+    cause: str  # a short stable word: wrong_value, timeout, oom, no_boot, ...
+    evidence: Evidence
+    cases: int
+    cases_answered: int
+    cpu_s: float | None
+    memory_bytes: int | None
+    oom_kills: int | None
+    pids_denied: int | None
+    host_pressure: float | None  # share of time some task waited for a CPU over the last 10 s; None: not measurable
+    started_ms: int
+    ended_ms: int
+
+
+@record("verification.verdict", headers=(*_HEADERS, "policy_version", "verdict"))
+@dataclass(frozen=True, slots=True)
+class VerificationVerdict(Record):
+    """The verdict on one trial attempt. `reward` is None unless the verdict is pass or fail."""
+
+    run_id: str
+    group_id: str
+    trial_id: str
+    attempt: int
+    task_id: str
+    split: Literal["train", "eval"]
+    policy_version: int  # oldest version among the invocations
+    newest_version: int
+    verdict: Verdict
+    cause: str
+    reward: float | None
+    correctness: float | None
+    format_score: float | None
+    length_score: float | None
+    evidence: Evidence
+    trials_run: int
+    trials_wanted: int
+    reused: bool  # the same candidate on the same check-set was judged before at the same digests
+    verifier_digest: str
+    check_digest: str
+    fixture_digest: str
+    candidate_digest: str | None
+    invocations: int
+    policy_tokens: int
+    requested_ms: int
+    started_ms: int  # of the rollout
+    ended_ms: int
+    generation_ms: int
+    tool_wait_ms: int
+    verification_started_ms: int
+    verification_ended_ms: int

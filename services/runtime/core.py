@@ -1,0 +1,124 @@
+"""The values between a service's pure core and the loop that drives it; no Kafka here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from schemas.record import Record
+from schemas.topics import Topic
+
+
+class Position(NamedTuple):
+    """Where one record stands in the log; `next_offset` is the only place that adds one."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.offset + 1
+
+
+@dataclass(frozen=True)
+class Message:
+    """One decoded record with its place in the log. Times are Unix milliseconds."""
+
+    position: Position
+    timestamp_ms: int
+    key: str
+    headers: Mapping[str, bytes]
+    record: Record
+    size: int
+
+    @property
+    def partition(self) -> int:
+        return self.position.partition
+
+
+@dataclass(frozen=True)
+class Output:
+    """A record to produce; its key is the record's own `topic.key` field."""
+
+    topic: Topic
+    record: Record
+
+
+@dataclass(frozen=True)
+class Job:
+    """Slow work: `run` goes to a bounded worker thread, `then` turns its result into effects under the core's lock.
+
+    An exception from `run` is handed to `then` as its argument, so that every started job ends in effects.
+    `partition` names the owned partition it works for: its result is discarded when that partition was revoked meanwhile.
+    """
+
+    run: Callable[[], Any]
+    then: Callable[[Any], Effects]
+    partition: int | None = None
+    cost_bytes: int = 0
+
+
+@dataclass
+class Effects:
+    """What handling something caused: records to produce, inputs that are finished with, work to start.
+
+    A position in `done` counts as finished only after every output of the same effects is acknowledged by the broker.
+    A position that is never reported done holds the commit watermark back, so that the record is read again after a crash.
+    """
+
+    outputs: list[Output] = field(default_factory=list)
+    done: list[Position] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+
+    def __iadd__(self, other: Effects) -> Effects:
+        self.outputs += other.outputs
+        self.done += other.done
+        self.jobs += other.jobs
+        return self
+
+
+class Core(Protocol):
+    """A service's core. The runtime calls every method under one lock, never two at once.
+
+    `partitions` are partition numbers of the grouped topics (co-partitioned: number n of each input topic belongs together).
+    """
+
+    def assigned(self, partitions: frozenset[int]) -> None:
+        """These partitions are newly owned; their unfinished history is about to be handled again."""
+
+    def revoked(self, partitions: frozenset[int]) -> None:
+        """These partitions are lost: forget what was held for them."""
+
+    def caught_up(self, now_ms: int) -> Effects:
+        """Everything that stood in the inputs when they were assigned (or the service started) has been handled."""
+
+    def handle(self, message: Message, now_ms: int) -> Effects:
+        """Handle one record, quickly. Raise schemas.codec.ContractViolation for a record that breaks the contract."""
+
+    def tick(self, now_ms: int) -> Effects:
+        """Called a few times a second, for deadlines."""
+
+
+class BaseCore:
+    """Default answers for the parts of `Core` that a service does not need."""
+
+    def assigned(self, partitions: frozenset[int]) -> None:
+        del partitions
+
+    def revoked(self, partitions: frozenset[int]) -> None:
+        del partitions
+
+    def caught_up(self, now_ms: int) -> Effects:
+        del now_ms
+        return Effects()
+
+    def tick(self, now_ms: int) -> Effects:
+        del now_ms
+        return Effects()
+
+
+def finished(message: Message, outputs: Iterable[Output] = ()) -> Effects:
+    """The common case: these outputs, and the message is done with."""
+    return Effects(outputs=list(outputs), done=[message.position])

@@ -1,0 +1,291 @@
+"""One TOML file per run plus environment: every setting of every service, typed, with its bounds."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from services.runtime.errors import UserError
+
+
+class Section(BaseModel):
+    """A table of the TOML file; an unknown key is an error, since a misspelt setting would be silently ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Kafka(Section):
+    """Where the topics live. `bootstrap` empty: the laptop stack starts the embedded broker and fills it in."""
+
+    bootstrap: str = ""
+    partitions: int = Field(4, ge=1, le=1024, description="count of every grouped topic")
+    replication: int = Field(1, ge=1)
+    compression: Literal["none", "zstd", "lz4"] = "zstd"
+    session_timeout_ms: int = Field(10_000, ge=1_000)
+
+
+class Store(Section):
+    """Object storage: `file:///path` or `s3://bucket/prefix` (then endpoint and keys)."""
+
+    url: str = ""
+    endpoint: str = ""
+    access_key: str = ""
+    secret_key: str = Field("", repr=False)
+    region: str = "us-east-1"
+    secure: bool = True
+
+
+class Tasks(Section):
+    """Which tasks. `source` is `catalogue` or the path of a QuixBugs-style jsonl file."""
+
+    source: str = "catalogue"
+    train_limit: int = Field(0, ge=0, description="0: all")
+    seed: int = 0
+
+
+class Sampling(Section):
+    """The distribution that rollouts are sampled from."""
+
+    temperature: float = Field(1.0, gt=0)
+    top_k: int = Field(0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+
+
+class Dispatch(Section):
+    """Groups, curriculum and credit."""
+
+    group_size: int = Field(8, ge=1, le=1024)
+    batch_groups: int = Field(16, ge=1, description="admitted groups per update; also the credit unit")
+    selection: Literal["uniform", "pass_rate"] = "pass_rate"
+    updates: int = Field(60, ge=0, description="the run ends after this many")
+    wall_s: float = Field(0.0, ge=0, description="no new groups after this many seconds of training; 0: no limit")
+
+
+class Sampler(Section):
+    """Engine and concurrency."""
+
+    engine: Literal["torch", "synthetic"] = "torch"
+    concurrency: int = Field(128, ge=1, description="trials in flight in one sampler")
+    threads: int = Field(1, ge=1)
+    attempts: int = Field(3, ge=1, description="attempts of one trial before its outcome is unknown")
+    operation_deadline_s: float = Field(30.0, gt=0)
+    synthetic_min_s: float = 0.2
+    synthetic_max_s: float = 16.8
+    synthetic_pass_rate: float = 0.5
+
+
+class Sandbox(Section):
+    """Exploration workspaces."""
+
+    backend: Literal["bubblewrap"] = "bubblewrap"
+    workers: int = Field(2, ge=1)
+    workspaces: int = Field(160, ge=1, description="live workspaces in one sandbox service")
+    cpu_s: float = Field(0.1, gt=0, description="CPU seconds of one public check run")
+    wall_s: float = Field(5.0, gt=0)
+    memory_mb: int = Field(256, ge=32)
+    processes: int = Field(16, ge=1)
+    output_bytes: int = Field(16_384, ge=256)
+    idle_s: float = Field(600.0, gt=0, description="a workspace unused for this long is removed")
+
+
+class Verifier(Section):
+    """All-pass verification."""
+
+    workers: int = Field(2, ge=1)
+    trials: int = Field(3, ge=1, description="k: every one must pass")
+    infra_retries: int = Field(3, ge=0)
+    min_evidence: Literal["E1", "E2", "E3"] = "E2"
+    call_cpu_s: float = Field(0.1, gt=0)
+    wall_s: float = Field(10.0, gt=0)
+    memory_mb: int = Field(256, ge=32)
+    processes: int = Field(16, ge=1)
+    reuse: bool = Field(True, description="reuse the verdict of an identical candidate at identical digests")
+    format_weight: float = Field(0.0, ge=0)
+    length_weight: float = Field(0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _priority(self) -> Verifier:
+        if self.format_weight + self.length_weight >= 1:
+            raise ValueError(
+                f"format_weight + length_weight = {self.format_weight + self.length_weight:g} must be < 1: "
+                f"else a wrong answer could earn as much as a right one "
+                f"(lowest pass 1 - length_weight, highest fail format_weight)"
+            )
+        return self
+
+
+class Closure(Section):
+    """When a group is resolved and what its coefficients are."""
+
+    rule: Literal["complete", "shrink"] = "complete"
+    shrink_fraction: float = Field(0.75, gt=0, le=1)
+    advantage: Literal["std", "centered", "leave_one_out"] = "std"
+    epsilon: float = Field(1e-6, ge=0)
+    deadline_s: float = Field(900.0, gt=0, description="a group older than this closes as unresolved")
+
+
+class Admission(Section):
+    """The staleness bound. 0: synchronous, on-policy."""
+
+    max_lag: int = Field(2, ge=0)
+
+
+class Trainer(Section):
+    """Objective and optimizer."""
+
+    learning_rate: float = Field(4e-4, gt=0)
+    warmup_updates: int = Field(5, ge=0)
+    optimizer_steps: int = Field(2, ge=1, description="steps per update; the batch is split, one pass")
+    clip_low: float = Field(0.2, ge=0)
+    clip_high: float = Field(0.28, ge=0)
+    reduction: Literal["sequence_mean", "token_mean", "constant"] = "constant"
+    constant_length: int = Field(64, ge=1)
+    kl_estimator: Literal["none", "k1", "k2", "k3"] = "none"
+    kl_weight: float = Field(0.0, ge=0)
+    entropy_weight: float = Field(0.0, ge=0)
+    correction_cap: float = Field(2.0, gt=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    threads: int = Field(1, ge=1)
+    device: str = "cpu"
+    keep_checkpoints: int = Field(3, ge=1)
+    kind: Literal["torch", "synthetic"] = "torch"
+    synthetic_update_s: float = Field(1.0, ge=0)
+
+
+class Gate(Section):
+    """What a version must show before it may collect data."""
+
+    min_entropy: float = Field(0.02, ge=0, description="nats per token, mean over the probe rollouts")
+    min_valid_actions: float = Field(0.5, ge=0, le=1)
+    probe_prompts: int = Field(16, ge=1)
+    max_memory_mb: int = Field(4096, ge=64)
+    threads: int = Field(1, ge=1)
+
+
+class Evaluation(Section):
+    """Measured before the first and after the last update, on fixed tasks."""
+
+    train_tasks: int = Field(160, ge=0)
+    heldout_bugs: int = Field(130, ge=0)
+    heldout_families: int = Field(60, ge=0)
+    samples: int = Field(2, ge=1)
+    every: int = Field(0, ge=0, description="also after every so many updates; 0: never")
+
+
+class ColdStart(Section):
+    """Supervised start on generated repair traces of the training families."""
+
+    target_pass_rate: float = Field(0.33, gt=0, lt=1, description="stop when this is measured on training tasks")
+    max_steps: int = Field(400, ge=1)
+    max_wall_s: float = Field(170.0, gt=0)
+    learning_rate: float = Field(3e-3, gt=0)
+    batch: int = Field(32, ge=1)
+    threads: int = Field(2, ge=1)
+
+
+class Model(Section):
+    """Shape of the policy that is made when no base checkpoint is given (a transformers causal LM)."""
+
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 1
+    feed_forward: int = 512
+    vocabulary: int = 512
+    context: int = 512
+    base: str = Field("", description="folder of a transformers causal LM to start from instead")
+
+
+class RunSettings(BaseSettings):
+    """Everything a run is configured by. Environment `ROLLSTREAM_SECTION__KEY` overrides the file."""
+
+    model_config = SettingsConfigDict(env_prefix="ROLLSTREAM_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    run_id: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    run_dir: str = "runs/run"
+    seed: int = 0
+    kafka: Kafka = Kafka()
+    store: Store = Store()
+    tasks: Tasks = Tasks()
+    sampling: Sampling = Sampling()
+    model: Model = Model()
+    coldstart: ColdStart = ColdStart()
+    dispatch: Dispatch = Dispatch()
+    sampler: Sampler = Sampler()
+    sandbox: Sandbox = Sandbox()
+    verifier: Verifier = Verifier()
+    closure: Closure = Closure()
+    admission: Admission = Admission()
+    trainer: Trainer = Trainer()
+    gate: Gate = Gate()
+    evaluation: Evaluation = Evaluation()
+    # Filled in by whoever prepares a run: content digests of what lies in the object store.
+    taskset_digest: str = ""
+    base_manifest: str = Field("", description="object-store key of the version-0 checkpoint manifest")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The file's tables; UserError with line and column for bad syntax, and for an unreadable file."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError("there is no such configuration file", str(path), "check the path, or leave it out") from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise UserError(f"the configuration file cannot be read: {e}", str(path)) from e
+    except tomllib.TOMLDecodeError as e:
+        raise UserError(f"the configuration is no TOML: {e}", str(path), "mend that line; nothing was started") from e
+
+
+def load(path: Path | None = None, **overrides: Any) -> RunSettings:
+    """Settings from a TOML file, environment and overrides (whole sections or top-level keys)."""
+    values = read_toml(path) if path else {}
+    for name, value in overrides.items():
+        if isinstance(value, dict):
+            values[name] = {**values.get(name, {}), **value}
+        else:
+            values[name] = value
+    try:
+        return RunSettings(**values)
+    except ValidationError as e:
+        lines = [f"{'.'.join(str(x) for x in err['loc']) or 'settings'}: {err['msg']}" for err in e.errors()]
+        where = str(path) if path else "the given settings and ROLLSTREAM_… environment"
+        raise UserError("; ".join(lines), where, "mend these settings; nothing was started") from e
+
+
+def dump_toml(settings: RunSettings) -> str:
+    """The settings as TOML text with secrets masked, as written into a run's folder."""
+    lines: list[str] = []
+    tables: list[str] = []
+    for name, value in settings:
+        if isinstance(value, Section):
+            tables.append(f"\n[{name}]")
+            for key, inner in value:
+                shown = "" if key == "secret_key" else inner
+                tables.append(f"{key} = {_toml(shown)}")
+        else:
+            lines.append(f"{name} = {_toml(value)}")
+    return "\n".join([*lines, *tables]) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    return repr(value)
