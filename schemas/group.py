@@ -76,8 +76,8 @@ class GroupClosed(Record):
 class GroupAdmission(Record):
     """Whether a group may be trained on, with everything the trainer needs beside the tokens.
 
-    `member_lags` = trainer version at admission - oldest version among the member's invocations. Ages are milliseconds per
-    stage. The trainer writes a second record for a group (stage `trainer`) when the bound broke in its queue.
+    `member_lags` = trainer version at admission - oldest version among the member's invocations. Ages are milliseconds
+    per stage. The trainer writes a second record for a group (stage `trainer`) when the bound broke in its queue.
     """
 
     run_id: str

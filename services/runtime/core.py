@@ -51,7 +51,7 @@ class Job:
     """Slow work: `run` goes to a bounded worker thread, `then` turns its result into effects under the core's lock.
 
     An exception from `run` is handed to `then` as its argument, so that every started job ends in effects.
-    `partition` names the owned partition it works for: its result is discarded when that partition was revoked meanwhile.
+    `partition` names the owned partition it works for: its result is discarded when that was revoked meanwhile.
     """
 
     run: Callable[[], Any]
@@ -65,7 +65,7 @@ class Effects:
     """What handling something caused: records to produce, inputs that are finished with, work to start.
 
     A position in `done` counts as finished only after every output of the same effects is acknowledged by the broker.
-    A position that is never reported done holds the commit watermark back, so that the record is read again after a crash.
+    A position never reported done holds the commit watermark back, so that the record is read again after a crash.
     """
 
     outputs: list[Output] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Effects:
 class Core(Protocol):
     """A service's core. The runtime calls every method under one lock, never two at once.
 
-    `partitions` are partition numbers of the grouped topics (co-partitioned: number n of each input topic belongs together).
+    `partitions` are partition numbers of the grouped topics (co-partitioned: number n of every input belongs together).
     """
 
     def assigned(self, partitions: frozenset[int]) -> None:
