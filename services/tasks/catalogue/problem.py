@@ -1,0 +1,60 @@
+"""One catalogue problem: reference source, input generator, comparator and the exceptions it may raise."""
+
+import ast
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from services.tasks.catalogue import draws
+from services.tasks.fixture import content_digest
+
+Generate = Callable[[Random], tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A function that we know to be right, with fresh inputs inside its precondition.
+
+    `source` is one function as `ast.unparse` prints it, so that a change of one expression is a change of one line.
+    `raises` names the exceptions that are part of the contract for some inputs.
+    """
+
+    family: str
+    entry: str
+    source: str
+    generate: Generate
+    comparator: str = "exact"
+    raises: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The key `family/entry`."""
+        return f"{self.family}/{self.entry}"
+
+    @cached_property
+    def digest(self) -> str:
+        """Content digest over everything that decides an answer or an input."""
+        return content_digest(
+            {
+                "source": self.source,
+                "generate": inspect.getsource(self.generate),
+                "draws": Path(draws.__file__).read_text(encoding="utf-8"),
+                "comparator": self.comparator,
+                "raises": list(self.raises),
+            }
+        )
+
+
+def define(
+    family: str, source: str, generate: Generate, comparator: str = "exact", raises: tuple[str, ...] = ()
+) -> Problem:
+    """A problem from its source text; the entry is the function that the text defines, printed by `ast.unparse`."""
+    tree = ast.parse(source)
+    (function,) = tree.body
+    if not isinstance(function, ast.FunctionDef):
+        raise TypeError(f"{family}: a problem is one function")
+    return Problem(family, function.name, ast.unparse(tree) + "\n", generate, comparator, raises)

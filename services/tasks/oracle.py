@@ -1,0 +1,58 @@
+"""Trusted references: answers and fresh inputs of a catalogue problem, pinned by digest."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
+from random import Random
+from typing import Any
+
+from services.tasks import catalogue, values
+from services.tasks.catalogue.problem import Problem
+from services.tasks.comparators import Outcome
+
+
+class OracleMismatch(ValueError):
+    """A check set was made with another reference or generator than this catalogue's."""
+
+
+class ReferenceFault(RuntimeError):
+    """The trusted reference did something it did not declare; the check set is wrong, not the candidate."""
+
+
+class Oracle:
+    """The reference and the input generator of one problem; runs in the trusted process only."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        namespace: dict[str, Any] = {}
+        exec(compile(problem.source, f"<reference {problem.key}>", "exec"), namespace)
+        self._entry: Callable[..., Any] = namespace[problem.entry]
+
+    def generate(self, rng: Random) -> tuple[Any, ...]:
+        """Fresh arguments inside the problem's precondition."""
+        return self._problem.generate(rng)
+
+    def answer(self, args: tuple[Any, ...]) -> Outcome:
+        """What the reference does on a copy of `args`. Raises ReferenceFault for an exception it does not declare."""
+        given = deepcopy(args)
+        try:
+            value = self._entry(*given)
+        except Exception as error:
+            name = values.exception_name(error)
+            if name not in self._problem.raises:
+                raise ReferenceFault(f"{self._problem.key}: {name} on {args!r}") from error
+            return Outcome(error=name, args_after=given)
+        # A copy, because the answer of an in-place function is the argument itself.
+        return Outcome(value=deepcopy(value), args_after=given)
+
+
+@cache
+def oracle(key: str, digest: str) -> Oracle:
+    """The oracle of a problem. Raises UnknownProblem, or OracleMismatch when `digest` is not this catalogue's."""
+    problem = catalogue.problem(key)
+    if problem.digest != digest:
+        raise OracleMismatch(
+            f"check set of {key} pins {digest[:19]}…, this catalogue has {problem.digest[:19]}…: "
+            "build the task set again"
+        )
+    return Oracle(problem)

@@ -1,0 +1,304 @@
+"""Exact values as tagged JSON: the one format in which arguments and answers cross a trust boundary.
+
+This file imports the standard library only and nothing of ours, so that its text can be shipped into a sandbox
+and run there by a bare interpreter. The trusted side decodes with the same file and trusts no field of what it reads.
+
+Format (JSON texts without numbers; what is not in the table is refused):
+
+    None, True, False, str   null, true, false, string       int     {"i": "-12"}      (at most 4300 digits)
+    list                     array                           float   {"f": "0x1.8p+1"} (float.hex; inf and nan by name)
+    tuple                    {"t": [...]}                    bytes   {"b": "base64"}
+    set, frozenset           {"s": [...]}, {"z": [...]}      exception  {"e": "ValueError"} (allow-listed names)
+    dict                     {"d": [[key, value], ...]} in insertion order
+"""
+
+import base64
+import binascii
+import json
+import re
+import types
+from typing import Any
+
+MAX_DEPTH = 16
+MAX_NODES = 100_000
+MAX_DIGITS = 4300
+MAX_CHARS = 1 << 20
+
+# 10 ** 4300 has 14285 bits. Bits are compared before the digits are made: str() of a huge int is quadratic, and its own
+# limit can be switched off by the candidate.
+_MAX_BITS = 14_285
+_INT_LIMIT = 10**MAX_DIGITS
+_INT = re.compile(r"-?(?:0|[1-9][0-9]*)\Z", re.ASCII)
+_HEX_FLOAT = re.compile(r"-?0x[01](?:\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}\Z", re.ASCII)
+_FLOAT_NAMES = ("inf", "-inf", "nan")
+
+EXCEPTION_NAMES = (
+    "ArithmeticError",
+    "AssertionError",
+    "AttributeError",
+    "EOFError",
+    "Exception",
+    "FloatingPointError",
+    "GeneratorExit",
+    "ImportError",
+    "IndexError",
+    "KeyError",
+    "KeyboardInterrupt",
+    "LookupError",
+    "MemoryError",
+    "NameError",
+    "OSError",
+    "OverflowError",
+    "RecursionError",
+    "RuntimeError",
+    "StopIteration",
+    "SyntaxError",
+    "SystemExit",
+    "TypeError",
+    "UnboundLocalError",
+    "UnicodeError",
+    "ValueError",
+    "ZeroDivisionError",
+    "BaseException",
+)
+_EXCEPTIONS = frozenset(EXCEPTION_NAMES)
+
+
+class ValueCodecError(ValueError):
+    """A value or a text is outside the format; the message says which rule it broke."""
+
+
+class Unencodable(ValueCodecError):
+    """The value has a type or a size that the format does not carry."""
+
+
+class Undecodable(ValueCodecError):
+    """The text is not a well-formed encoding (or exceeds a cap)."""
+
+
+class ExceptionName:
+    """An exception as a value: its allow-listed type name and nothing else (no message, no traceback)."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        if name not in _EXCEPTIONS:
+            raise Unencodable(f"exception name {name!r} is not allow-listed")
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is ExceptionName and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(("ExceptionName", self.name))
+
+    def __repr__(self) -> str:
+        return f"ExceptionName({self.name!r})"
+
+
+def exception_name(error: BaseException) -> str:
+    """The first allow-listed built-in type among the exception's bases, as an `except` clause would see it."""
+    for base in type(error).__mro__:
+        if base.__module__ == "builtins" and base.__name__ in _EXCEPTIONS:
+            return base.__name__
+    return "BaseException"
+
+
+class _Budget:
+    """Counts nodes over one value, so that a wide value is refused as surely as a deep one."""
+
+    def __init__(self, error: type[ValueCodecError]) -> None:
+        self.nodes = 0
+        self.error = error
+
+    def enter(self, depth: int) -> None:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise self.error(f"more than {MAX_NODES} nodes")
+        if depth > MAX_DEPTH:
+            raise self.error(f"nested deeper than {MAX_DEPTH}")
+
+
+def encode(value: Any, drain: bool = False) -> Any:
+    """JSON-able form of `value`. With `drain`, a generator at the top is read out and encoded as a list.
+
+    Raises Unencodable: subclasses of the built-in types count as foreign, because their behaviour is not their value.
+    """
+    budget = _Budget(Unencodable)
+    if drain and type(value) is types.GeneratorType:
+        items = []
+        for item in value:
+            items.append(_encode(item, 1, budget))
+        return items
+    return _encode(value, 0, budget)
+
+
+def dumps(value: Any, drain: bool = False) -> str:
+    """Canonical text of `value` (ASCII, no spaces, set members in order of their own text)."""
+    return _text(encode(value, drain))
+
+
+def _text(node: Any) -> str:
+    return json.dumps(node, separators=(",", ":"), sort_keys=True, ensure_ascii=True)
+
+
+def _encode(value: Any, depth: int, budget: _Budget) -> Any:
+    budget.enter(depth)
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if kind is str:
+        return _clean(value, Unencodable)
+    if kind is int:
+        if value.bit_length() > _MAX_BITS or abs(value) >= _INT_LIMIT:
+            raise Unencodable(f"int of more than {MAX_DIGITS} digits")
+        return {"i": str(value)}
+    if kind is float:
+        return {"f": value.hex()}
+    if kind is bytes:
+        return {"b": base64.b64encode(value).decode("ascii")}
+    if kind is list:
+        return [_encode(item, depth + 1, budget) for item in value]
+    if kind is tuple:
+        return {"t": [_encode(item, depth + 1, budget) for item in value]}
+    if kind is set or kind is frozenset:
+        items = [_encode(item, depth + 1, budget) for item in value]
+        return {"s" if kind is set else "z": sorted(items, key=_text)}
+    if kind is dict:
+        pairs = [[_encode(k, depth + 1, budget), _encode(v, depth + 1, budget)] for k, v in value.items()]
+        return {"d": pairs}
+    if kind is ExceptionName:
+        return {"e": value.name}
+    if isinstance(value, BaseException):
+        return {"e": exception_name(value)}
+    raise Unencodable(f"type {kind.__name__[:60]!r} is not carried")
+
+
+def decode(node: Any) -> Any:
+    """Value of a JSON-able form made by `encode`. Raises Undecodable."""
+    return _decode(node, 0, _Budget(Undecodable))
+
+
+def loads(text: str | bytes, max_chars: int = MAX_CHARS) -> Any:
+    """Value of a text made by `dumps`. Raises Undecodable for anything else, including raw JSON numbers."""
+    return decode(parse_json(text, max_chars))
+
+
+def parse_json(text: str | bytes, max_chars: int = MAX_CHARS) -> Any:
+    """Strict JSON without numbers: no duplicate keys, no NaN or Infinity, no lone surrogates. Raises Undecodable."""
+    if len(text) > max_chars:
+        raise Undecodable(f"longer than {max_chars} characters")
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        return json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_int=_no_number,
+            parse_float=_no_number,
+            parse_constant=_no_number,
+        )
+    except ValueCodecError:
+        raise
+    except RecursionError:
+        raise Undecodable(f"nested deeper than {MAX_DEPTH}") from None
+    except ValueError as error:
+        raise Undecodable(f"not JSON: {str(error)[:120]}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Undecodable("duplicate key")
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise Undecodable(f"bare number {text[:20]!r}")
+
+
+def _clean(text: str, error: type[ValueCodecError]) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise error("lone surrogate in text") from None
+    return text
+
+
+def _decode(node: Any, depth: int, budget: _Budget) -> Any:
+    budget.enter(depth)
+    if node is None or type(node) is bool:
+        return node
+    if type(node) is str:
+        return _clean(node, Undecodable)
+    if type(node) is list:
+        return [_decode(item, depth + 1, budget) for item in node]
+    if type(node) is not dict or len(node) != 1:
+        raise Undecodable(f"{type(node).__name__} is not a tagged value")
+    ((tag, body),) = node.items()
+    if tag in ("i", "f", "b", "e"):
+        if type(body) is not str:
+            raise Undecodable(f"tag {tag!r} wants text")
+        return _decode_scalar(tag, body)
+    if tag in ("t", "s", "z", "d"):
+        if type(body) is not list:
+            raise Undecodable(f"tag {tag!r} wants an array")
+        return _decode_container(tag, body, depth, budget)
+    raise Undecodable(f"unknown tag {str(tag)[:20]!r}")
+
+
+def _decode_scalar(tag: str, body: str) -> Any:
+    if tag == "i":
+        if len(body.lstrip("-")) > MAX_DIGITS:
+            raise Undecodable(f"int of more than {MAX_DIGITS} digits")
+        if not _INT.match(body) or body == "-0":
+            raise Undecodable("malformed int")
+        return int(body)
+    if tag == "f":
+        if body in _FLOAT_NAMES:
+            return float(body)
+        if not _HEX_FLOAT.match(body):
+            raise Undecodable("malformed float")
+        try:
+            return float.fromhex(body)
+        except OverflowError:
+            raise Undecodable("float out of range") from None
+    if tag == "b":
+        try:
+            return base64.b64decode(body.encode("ascii"), validate=True)
+        except (binascii.Error, UnicodeEncodeError):
+            raise Undecodable("malformed base64") from None
+    if body not in _EXCEPTIONS:
+        raise Undecodable("exception name is not allow-listed")
+    return ExceptionName(body)
+
+
+def _decode_container(tag: str, body: list[Any], depth: int, budget: _Budget) -> Any:
+    if tag == "t":
+        return tuple(_decode(item, depth + 1, budget) for item in body)
+    if tag == "d":
+        return _decode_dict(body, depth, budget)
+    items = [_decode(item, depth + 1, budget) for item in body]
+    try:
+        found: frozenset[Any] = frozenset(items)
+    except TypeError:
+        raise Undecodable("unhashable set member") from None
+    if len(found) != len(items):
+        raise Undecodable("duplicate set member")
+    return set(found) if tag == "s" else found
+
+
+def _decode_dict(body: list[Any], depth: int, budget: _Budget) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for pair in body:
+        if type(pair) is not list or len(pair) != 2:
+            raise Undecodable("dict wants [key, value] pairs")
+        key = _decode(pair[0], depth + 1, budget)
+        value = _decode(pair[1], depth + 1, budget)
+        try:
+            if key in found:
+                raise Undecodable("duplicate dict key")
+            found[key] = value
+        except TypeError:
+            raise Undecodable("unhashable dict key") from None
+    return found
