@@ -57,10 +57,10 @@ def _column(spec: FieldSpec, value: Any) -> pa.Array:
         return _list(spec.arrow, array)
     if spec.kind == "list":
         return pa.array([list(value)], spec.arrow)
-    if isinstance(value, str):
+    if pa.types.is_string(spec.arrow):
         return _text(value) if len(value) <= 128 else pa.array([value], pa.utf8())
-    if isinstance(value, bool):
-        return pa.array([value], spec.arrow)
+    if isinstance(value, bool) != pa.types.is_boolean(spec.arrow):
+        raise ContractViolation("type", f"{spec.name} is {type(value).__name__}, the column {spec.arrow}")
     if pa.types.is_int64(spec.arrow):
         return pa.Array.from_buffers(spec.arrow, 1, [None, pa.py_buffer(struct.pack("<q", value))])
     if pa.types.is_float64(spec.arrow):
@@ -105,7 +105,7 @@ def encode(record: Record, max_bytes: int = MAX_BYTES) -> bytes:
         _check_value(spec, value)
         try:
             columns.append(_column(spec, value))
-        except (TypeError, OverflowError, struct.error, pa.ArrowException, UnicodeEncodeError) as e:
+        except (TypeError, AttributeError, OverflowError, struct.error, pa.ArrowException, UnicodeEncodeError) as e:
             raise ContractViolation("type", f"{kind.name}.{spec.name}: {e}") from e
     if kind.aligned:
         names = {n for group in kind.aligned for n in group}
