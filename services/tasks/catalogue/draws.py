@@ -4,7 +4,10 @@ from random import Random
 
 
 def length(rng: Random, least: int = 0, most: int = 6) -> int:
-    """A length: `least` in a tenth of the draws, beyond `most` in another (what holds for short ones is tried on longer)."""
+    """A length: `least` in a tenth of the draws, and beyond `most` in another tenth.
+
+    Short lists suit a visible example; what holds for them only must be caught by longer ones.
+    """
     chance = rng.random()
     if chance < 0.1:
         return least
@@ -18,11 +21,6 @@ def ints(rng: Random, least: int = 0, most: int = 6, low: int = 0, high: int = 9
     if rng.random() < 0.25:
         high = min(high, low + 2)
     return [rng.randint(low, high) for _ in range(length(rng, least, most))]
-
-
-def distinct(rng: Random, least: int = 0, most: int = 6) -> list[int]:
-    """Distinct integers in ascending order."""
-    return sorted(rng.sample(range(16), length(rng, least, most)))
 
 
 def member(rng: Random, xs: list[int], share: float = 0.6, low: int = 0, high: int = 9) -> int:

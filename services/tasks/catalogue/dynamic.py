@@ -23,15 +23,6 @@ def _grid(rng: Random) -> tuple[Any, ...]:
     return rng.randint(1, 4), rng.randint(1, 4)
 
 
-def _sack(rng: Random) -> tuple[Any, ...]:
-    items = rng.randint(0, 3)
-    return [(rng.randint(1, 5), rng.randint(1, 9)) for _ in range(items)], rng.randint(0, 9)
-
-
-def _two_words(rng: Random) -> tuple[Any, ...]:
-    return draws.word(rng, 0, 4), draws.word(rng, 0, 4)
-
-
 PROBLEMS = (
     define(
         "dynamic",
@@ -83,30 +74,5 @@ def paths(n, m):
     return t[-1]
 """,
         _grid,
-    ),
-    define(
-        "dynamic",
-        """
-def knapsack(xs, n):
-    t = [0] * (n + 1)
-    for a, b in xs:
-        for i in range(n, a - 1, -1):
-            t[i] = max(t[i], t[i - a] + b)
-    return t[n]
-""",
-        _sack,
-    ),
-    define(
-        "dynamic",
-        """
-def common_length(s, p):
-    t = [0] * (len(p) + 1)
-    for c in s:
-        a = t[:]
-        for j in range(len(p)):
-            t[j + 1] = a[j] + 1 if c == p[j] else max(t[j], a[j + 1])
-    return t[-1]
-""",
-        _two_words,
     ),
 )

@@ -16,11 +16,6 @@ def _graph_and_node(rng: Random) -> tuple[Any, ...]:
     return g, rng.randrange(len(g))
 
 
-def _graph_and_two(rng: Random) -> tuple[Any, ...]:
-    g = draws.graph(rng)
-    return g, rng.randrange(len(g)), rng.randrange(len(g))
-
-
 def _edges(rng: Random) -> tuple[Any, ...]:
     n = rng.randint(1, 6)
     return n, [(rng.randrange(n), rng.randrange(n)) for _ in range(rng.randint(0, 4))]
@@ -48,21 +43,6 @@ def reach(g, x):
     define(
         "graphs",
         """
-def distance(g, a, b):
-    d = {a: 0}
-    out = [a]
-    for x in out:
-        for y in g[x]:
-            if y not in d:
-                d[y] = d[x] + 1
-                out.append(y)
-    return d.get(b, -1)
-""",
-        _graph_and_two,
-    ),
-    define(
-        "graphs",
-        """
 def components(n, es):
     t = list(range(n))
     for a, b in es:
@@ -80,18 +60,6 @@ def in_degree(g):
         for x in xs:
             t[x] += 1
     return t
-""",
-        _graph,
-    ),
-    define(
-        "graphs",
-        """
-def flip(g):
-    out = [[] for x in g]
-    for x in range(len(g)):
-        for y in g[x]:
-            out[y].append(x)
-    return out
 """,
         _graph,
     ),

@@ -11,10 +11,6 @@ def _two_numbers(rng: Random) -> tuple[Any, ...]:
     return d * rng.randint(0, 9), d * rng.randint(0, 9)
 
 
-def _power(rng: Random) -> tuple[Any, ...]:
-    return rng.randint(0, 9), rng.choice((0, 1, rng.randint(2, 9))), rng.randint(2, 9)
-
-
 def _digits(rng: Random) -> tuple[Any, ...]:
     return (rng.choice((0, rng.randint(1, 9), rng.randint(10, 99), rng.randint(100, 999))),)
 
@@ -31,10 +27,6 @@ def _count(rng: Random) -> tuple[Any, ...]:
     return (rng.randint(0, 12),)
 
 
-def _composite(rng: Random) -> tuple[Any, ...]:
-    return (rng.choice((1, rng.randint(2, 20), rng.choice((2, 3, 5)) * rng.choice((2, 4, 7)))),)
-
-
 PROBLEMS = (
     define(
         "numbers",
@@ -45,20 +37,6 @@ def gcd(a, b):
     return a
 """,
         _two_numbers,
-    ),
-    define(
-        "numbers",
-        """
-def power_mod(a, n, m):
-    t = 1
-    while n > 0:
-        if n % 2 == 1:
-            t = t * a % m
-        a = a * a % m
-        n //= 2
-    return t
-""",
-        _power,
     ),
     define(
         "numbers",
@@ -109,20 +87,5 @@ def fib(n):
     return a
 """,
         _count,
-    ),
-    define(
-        "numbers",
-        """
-def factors(n):
-    out = []
-    i = 2
-    while n > 1:
-        while n % i == 0:
-            out.append(i)
-            n //= i
-        i += 1
-    return out
-""",
-        _composite,
     ),
 )

@@ -8,7 +8,7 @@ from services.tasks.catalogue.problem import define
 
 
 def _brackets(rng: Random) -> tuple[Any, ...]:
-    if rng.random() < 0.4:
+    if rng.random() < 0.5:
         return (draws.word(rng, 0, 6, "()"),)
     s = ""
     for _ in range(rng.randint(0, 3)):
@@ -23,14 +23,6 @@ def _number_text(rng: Random) -> tuple[Any, ...]:
 
 def _fields(rng: Random) -> tuple[Any, ...]:
     return draws.word(rng, 0, 6, "ab,"), ","
-
-
-def _postfix(rng: Random) -> tuple[Any, ...]:
-    s = str(rng.randint(0, 9))
-    for _ in range(rng.randint(0, 3)):
-        digit = str(rng.randint(0, 9))
-        s = rng.choice((s + digit, digit + s)) + rng.choice("+-")
-    return (s,)
 
 
 def _sum_text(rng: Random) -> tuple[Any, ...]:
@@ -81,22 +73,6 @@ def fields(s, p):
     return out
 """,
         _fields,
-    ),
-    define(
-        "parsing",
-        """
-def postfix(s):
-    out = []
-    for c in s:
-        if c.isdigit():
-            out.append(int(c))
-        else:
-            b = out.pop()
-            a = out.pop()
-            out.append(a + b if c == '+' else a - b)
-    return out[0]
-""",
-        _postfix,
     ),
     define(
         "parsing",

@@ -12,11 +12,6 @@ def _sorted_and_number(rng: Random) -> tuple[Any, ...]:
     return xs, draws.member(rng, xs)
 
 
-def _distinct_and_number(rng: Random) -> tuple[Any, ...]:
-    xs = draws.distinct(rng)
-    return xs, draws.member(rng, xs, 0.75, 0, 15)
-
-
 def _list_and_number(rng: Random) -> tuple[Any, ...]:
     xs = draws.ints(rng)
     return xs, draws.member(rng, xs, 0.75)
@@ -24,14 +19,6 @@ def _list_and_number(rng: Random) -> tuple[Any, ...]:
 
 def _some(rng: Random) -> tuple[Any, ...]:
     return (draws.ints(rng, 1),)
-
-
-def _sorted_and_sum(rng: Random) -> tuple[Any, ...]:
-    xs = sorted(draws.ints(rng))
-    if len(xs) > 1 and rng.random() < 0.7:
-        i, j = sorted(rng.sample(range(len(xs)), 2))
-        return xs, xs[i] + xs[j]
-    return xs, rng.randint(0, 18)
 
 
 PROBLEMS = (
@@ -50,24 +37,6 @@ def lower_bound(xs, x):
     return i
 """,
         _sorted_and_number,
-    ),
-    define(
-        "searching",
-        """
-def binary_search(xs, x):
-    i = 0
-    j = len(xs) - 1
-    while i <= j:
-        k = (i + j) // 2
-        if xs[k] == x:
-            return k
-        if xs[k] < x:
-            i = k + 1
-        else:
-            j = k - 1
-    return -1
-""",
-        _distinct_and_number,
     ),
     define(
         "searching",
@@ -103,20 +72,5 @@ def arg_max(xs):
     return k
 """,
         _some,
-    ),
-    define(
-        "searching",
-        """
-def pair_sum(xs, n):
-    i = 0
-    j = len(xs) - 1
-    while i < j and xs[i] + xs[j] != n:
-        if xs[i] + xs[j] < n:
-            i += 1
-        else:
-            j -= 1
-    return i < j
-""",
-        _sorted_and_sum,
     ),
 )

@@ -13,9 +13,8 @@ def _list(rng: Random) -> tuple[Any, ...]:
 
 def _nearly_sorted(rng: Random) -> tuple[Any, ...]:
     xs = sorted(draws.ints(rng))
-    if len(xs) > 1 and rng.random() < 0.55:
-        i = rng.randrange(len(xs) - 1)
-        xs[i], xs[i + 1] = xs[i + 1], xs[i]
+    if rng.random() < 0.6:
+        xs.insert(rng.randint(0, len(xs)), rng.randint(0, 9))
     return (xs,)
 
 
@@ -47,20 +46,6 @@ def insertion_sort(xs):
 """,
         _list,
         "exact+args",
-    ),
-    define(
-        "sorting",
-        """
-def selection_sort(xs):
-    for i in range(len(xs)):
-        k = i
-        for j in range(i + 1, len(xs)):
-            if xs[j] < xs[k]:
-                k = j
-        xs[i], xs[k] = xs[k], xs[i]
-    return xs
-""",
-        _list,
     ),
     define(
         "sorting",

@@ -12,9 +12,9 @@ def _word(rng: Random) -> tuple[Any, ...]:
 
 
 def _nearly_palindrome(rng: Random) -> tuple[Any, ...]:
-    half = draws.word(rng, 0, 3)
+    half = draws.word(rng, 0, 2)
     s = half + rng.choice(("", "a", "b")) + half[::-1]
-    if s and rng.random() < 0.5:
+    if s and rng.random() < 0.7:
         i = rng.randrange(len(s))
         s = s[:i] + rng.choice("abc") + s[i + 1 :]
     return (s,)
@@ -60,22 +60,6 @@ def count_part(s, p):
     return n
 """,
         _word_and_part,
-    ),
-    define(
-        "strings",
-        """
-def run_lengths(s):
-    out = ''
-    i = 0
-    while i < len(s):
-        j = i
-        while j < len(s) and s[j] == s[i]:
-            j += 1
-        out += s[i] + str(j - i)
-        i = j
-    return out
-""",
-        _word,
     ),
     define(
         "strings",
