@@ -63,6 +63,7 @@ class Invocation(Record):
     run_id: str
     group_id: str
     trial_id: str
+    split: Split  # an eval trial never joins a training group: the trainer need not hold its tokens
     attempt: int
     turn: int
     invocation_id: str

@@ -82,7 +82,7 @@ POLICY_PUBLISHED = _control(
     "policy.published.v1", PolicyPublished, ("trainer",), ("gate", "admission", "trainer"), compacted=True
 )
 POLICY_GATE = _control("policy.gate.v1", PolicyGate, ("gate",), ("sampler", "dispatch", "gate"))
-TRAINING_UPDATE = _control("training.update.v1", TrainingUpdate, ("trainer",), ("dispatch",))
+TRAINING_UPDATE = _control("training.update.v1", TrainingUpdate, ("trainer",), ("dispatch", "trainer"))
 EVALUATION_RESULT = _control("evaluation.result.v1", EvaluationResult, ("gate",), ("dispatch",))
 
 ALL: tuple[Topic, ...] = (
