@@ -76,9 +76,10 @@ def _task(task_id: str, problem: Problem, confirmed: Confirmed, rng: Random) -> 
         cases_per_trial=CASES_PER_TRIAL,
         fixed_cases=(),
         call_cpu_s=CALL_CPU_S,
-        known_bad=known_bad({PATH: source}, problem.entry, problem.comparator, shown),
+        known_bad=known_bad({PATH: source}, problem.entry, shown),
         decoys=shown,
         oracle_digest=problem.digest,
+        reference={PATH: problem.source},
     )
     fixture = Fixture(
         task_id=task_id,
@@ -99,9 +100,7 @@ def _task(task_id: str, problem: Problem, confirmed: Confirmed, rng: Random) -> 
     return fixture, check
 
 
-def known_bad(
-    base: dict[str, str], entry: str, comparator: str, shown: tuple[Example, ...]
-) -> tuple[dict[str, str], ...]:
+def known_bad(base: dict[str, str], entry: str, shown: tuple[Example, ...]) -> tuple[dict[str, str], ...]:
     """Trees that must fail: the unrepaired base, one constant answer, and a table of the visible examples."""
     (path,) = base
     constant = f"def {entry}(*args):\n    {_answer(shown[0])}\n"

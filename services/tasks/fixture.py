@@ -137,7 +137,7 @@ class CheckSet:
     generator and reference, so a document made with another catalogue is refused instead of judging by other rules.
     Evidence "E2": the fixed cases, judged by their stored answers.
     `decoys` are the public examples, mixed in so that asking does not tell hidden from public.
-    `known_bad` are trees that must fail.
+    `known_bad` are trees that must fail (the first is the unrepaired base), `reference` is a tree that must pass.
     """
 
     task_id: str
@@ -151,6 +151,7 @@ class CheckSet:
     known_bad: tuple[Mapping[str, str], ...]
     decoys: tuple[Example, ...] = ()
     oracle_digest: str = ""
+    reference: Mapping[str, str] = field(default_factory=dict)
     _fixed: dict[str, Example] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -179,6 +180,7 @@ class CheckSet:
             "known_bad": [dict(tree) for tree in self.known_bad],
             "decoys": [example.to_json() for example in self.decoys],
             "oracle_digest": self.oracle_digest,
+            "reference": dict(self.reference),
         }
 
     @classmethod

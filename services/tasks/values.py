@@ -135,10 +135,11 @@ def encode(value: Any, drain: bool = False) -> Any:
 
 def dumps(value: Any, drain: bool = False) -> str:
     """Canonical text of `value` (ASCII, no spaces, set members in order of their own text)."""
-    return _text(encode(value, drain))
+    return to_text(encode(value, drain))
 
 
-def _text(node: Any) -> str:
+def to_text(node: Any) -> str:
+    """Canonical JSON text of an encoded form."""
     return json.dumps(node, separators=(",", ":"), sort_keys=True, ensure_ascii=True)
 
 
@@ -163,7 +164,7 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
         return {"t": [_encode(item, depth + 1, budget) for item in value]}
     if kind is set or kind is frozenset:
         items = [_encode(item, depth + 1, budget) for item in value]
-        return {"s" if kind is set else "z": sorted(items, key=_text)}
+        return {"s" if kind is set else "z": sorted(items, key=to_text)}
     if kind is dict:
         pairs = [[_encode(k, depth + 1, budget), _encode(v, depth + 1, budget)] for k, v in value.items()]
         return {"d": pairs}

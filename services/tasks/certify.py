@@ -1,0 +1,58 @@
+"""Certification of check sets: the reference passes every trial, every known-bad tree fails every trial."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from services.tasks.bench import Bench
+from services.tasks.fixture import CheckSet
+
+TRIALS = 3
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was found about one check set; `kills` counts killed trials per known-bad tree, in their order."""
+
+    task_id: str
+    trials: int
+    reference_passes: int
+    kills: tuple[int, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing deviated from what a certified check set must show."""
+        return self.reference_passes == self.trials and all(kills == self.trials for kills in self.kills)
+
+    def deviation(self) -> str:
+        """What is wrong, in words; empty where nothing is."""
+        found = []
+        if self.reference_passes < self.trials:
+            found.append(f"the reference passed {self.reference_passes} of {self.trials} trials")
+        for number, kills in enumerate(self.kills):
+            if kills < self.trials:
+                name = "the unrepaired base" if number == 0 else f"known-bad tree {number}"
+                found.append(f"{name} passed {self.trials - kills} of {self.trials} trials")
+        return "; ".join(found)
+
+
+def passes(bench: Bench, check: CheckSet, tree: Mapping[str, str], seed: str) -> bool:
+    """Whether a one-file tree answers every input of one trial as expected; stops at the first that it does not."""
+    (source,) = tree.values()
+    if bench.load(source, check.entry) is not None:
+        return False
+    for args in check.inputs(Random(seed)):
+        got = bench.ask(args, check.comparator, check.call_cpu_s)
+        if got is None or not check.agrees(check.expected(args), got):
+            return False
+    return True
+
+
+def certify(bench: Bench, check: CheckSet, trials: int = TRIALS) -> Certificate:
+    """Run reference and known-bad trees over `trials` seeded trials each. Raises ValueError without a reference."""
+    if not check.reference:
+        raise ValueError(f"{check.task_id}: the check set holds no reference tree")
+    seeds = [f"certify/{check.task_id}/{trial}" for trial in range(trials)]
+    kept = sum(passes(bench, check, check.reference, seed) for seed in seeds)
+    kills = tuple(sum(not passes(bench, check, tree, seed) for seed in seeds) for tree in check.known_bad)
+    return Certificate(check.task_id, trials, kept, kills)

@@ -1,0 +1,139 @@
+"""Importer: programs of a QuixBugs-style JSON-lines file as tasks judged on the file's own cases (evidence E2).
+
+One object a line: `name` (also the function's name), `buggy` and `correct` source, and `cases`, each `[arguments,
+expected]`; arguments that are not a list are one argument. The cases are public, so a table of them would pass: use
+these tasks to measure, not to train.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from services.tasks import comparators, feedback
+from services.tasks.bench import Bench
+from services.tasks.build import BUDGETS, TOOLS, known_bad
+from services.tasks.fixture import CheckSet, Example, Fixture
+from services.tasks.taskset import HELDOUT_FAMILIES, CheckSets, TaskSet
+
+FAMILY = "quixbugs"
+# Recursive programs of the benchmark need up to tenths of a second a case; endless ones cost the whole limit.
+CALL_CPU_S = 2.0
+VISIBLE = 3
+
+
+class BadProgram(ValueError):
+    """A line of the file is not a program with cases; the message names the file and the line."""
+
+
+def load_quixbugs(path: Path) -> TaskSet:
+    """The task set of a file, one task a line, all of them in the split of held-out families.
+
+    Runs every buggy program once, in a limited subprocess, to find what it does on its first failing case.
+    Raises BadProgram for a malformed line or a program that fails none of its cases, OSError for an unreadable file.
+    """
+    fixtures: list[Fixture] = []
+    checks: dict[str, CheckSet] = {}
+    with Bench() as bench, path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            where = f"{path}, line {number}"
+            fixture, check = _task(bench, *_program(line, where), where)
+            if fixture.task_id in checks:
+                raise BadProgram(f"{where}: {fixture.problem} is in the file twice")
+            fixtures.append(fixture)
+            checks[fixture.task_id] = check
+    if not fixtures:
+        raise BadProgram(f"{path}: holds no program")
+    ids = tuple(fixture.task_id for fixture in fixtures)
+    return TaskSet(FAMILY, tuple(fixtures), {HELDOUT_FAMILIES: ids}, CheckSets(FAMILY, checks))
+
+
+def _program(line: str, where: str) -> tuple[str, str, str, tuple[Example, ...]]:
+    """Name, buggy and correct source, and cases of one line. Raises BadProgram."""
+    try:
+        program = json.loads(line)
+    except ValueError as error:
+        raise BadProgram(f"{where}: not JSON ({error})") from error
+    if not isinstance(program, dict):
+        raise BadProgram(f"{where}: an object is needed, found {type(program).__name__}")
+    for key in ("name", "buggy", "correct"):
+        if not isinstance(program.get(key), str) or not program[key].strip():
+            raise BadProgram(f"{where}: {key!r} must be text")
+    if not program["name"].isidentifier():
+        raise BadProgram(f"{where}: 'name' must be the name of a function, found {program['name']!r}")
+    cases = program.get("cases")
+    if not isinstance(cases, list) or not cases or not all(isinstance(case, list) and len(case) == 2 for case in cases):
+        raise BadProgram(f"{where}: 'cases' must be a list of [arguments, expected]")
+    examples = tuple(Example(tuple(args) if isinstance(args, list) else (args,), want) for args, want in cases)
+    return program["name"], program["buggy"].strip("\n") + "\n", program["correct"].strip("\n") + "\n", examples
+
+
+def _task(
+    bench: Bench, name: str, buggy: str, correct: str, cases: tuple[Example, ...], where: str
+) -> tuple[Fixture, CheckSet]:
+    # JSON has no tuples and no generators: the file's lists stand for all of them.
+    comparator = "rel:1e-6" if any(_has_float(case.expected) for case in cases) else "sequence"
+    task_id, path = f"{FAMILY}/{name}/original", f"{name}.py"
+    failing = _failing(bench, buggy, name, cases, comparator)
+    if failing is None:
+        raise BadProgram(f"{where}: the buggy program passes all of its cases")
+    first, failure = failing
+    shown = _visible(first, cases)
+    check = CheckSet(
+        task_id=task_id,
+        problem=f"{FAMILY}/{name}",
+        entry=name,
+        comparator=comparator,
+        evidence="E2",
+        cases_per_trial=len(cases),
+        fixed_cases=cases,
+        call_cpu_s=CALL_CPU_S,
+        known_bad=known_bad({path: buggy}, name, shown),
+        decoys=shown,
+        reference={path: correct},
+    )
+    fixture = Fixture(
+        task_id=task_id,
+        family=FAMILY,
+        problem=check.problem,
+        bug_kind="original",
+        entry=name,
+        base_tree={path: buggy},
+        allowed_globs=(path,),
+        tools=TOOLS,
+        budgets=BUDGETS,
+        public_checks=shown,
+        first_failure=failure,
+        comparator=comparator,
+        deterministic=True,
+        check_digest=check.digest,
+    )
+    return fixture, check
+
+
+def _has_float(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, list) and any(map(_has_float, value)))
+
+
+def _failing(
+    bench: Bench, source: str, entry: str, cases: tuple[Example, ...], comparator: str
+) -> tuple[Example, str] | None:
+    """The failing case with the shortest arguments, with what was seen."""
+    if (error := bench.load(source, entry)) is not None:
+        return cases[0], f"FAIL import raises {error}"
+    for case in sorted(cases, key=lambda case: len(repr(case.args))):
+        got = bench.ask(case.args, comparator, CALL_CPU_S)
+        if got is None or not comparators.agree(comparator, case.outcome(), got):
+            return case, feedback.failure_text(case.args, case.outcome(), got)
+    return None
+
+
+def _visible(first: Example, cases: tuple[Example, ...]) -> tuple[Example, ...]:
+    """The failing case and up to two short others, while a hidden case with another answer than the first's is left."""
+    shown = [first]
+    for case in sorted(cases, key=lambda case: len(repr(case))):
+        rest = [other for other in cases if other is not case and all(other is not seen for seen in shown)]
+        if len(shown) < VISIBLE and case is not first and any(other.expected != first.expected for other in rest):
+            shown.append(case)
+    return tuple(shown)
