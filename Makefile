@@ -1,0 +1,55 @@
+# Rollstream: every task a person runs here. `make` alone prints this help.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Any torch from 2.6 on will do; on machines with an own CPU wheel this exact one is found there.
+TORCH ?= torch==2.13.0
+RUN_DIR ?= runs/quickstart
+RUN_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup system run test check lint types bench clean
+
+help: ## print this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready system ## install everything into .venv (and bubblewrap through apt-get when it is missing)
+
+$(VENV)/.ready: pyproject.toml
+	@echo "== setting up $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "the venv module is missing: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install --progress-bar off -q '$(TORCH)'
+	@$(BIN)/pip install --progress-bar off -q -e '.[test]'
+	@touch $@
+
+system:
+	@command -v bwrap >/dev/null && exit 0; \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  echo "== bubblewrap is missing: installing it with apt-get"; \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap >/dev/null; \
+	else \
+	  echo "bubblewrap is missing and this user may not install it: run 'apt-get install bubblewrap' as root"; exit 1; \
+	fi
+
+run: setup ## set up, then train a repair policy on this machine (about ten minutes); again: goes on or shows the result
+	@$(BIN)/rollstream run --run-dir $(RUN_DIR) $(RUN_ARGS)
+
+test: setup ## set up, then run all tests (ruff and mypy among them)
+	@$(BIN)/pytest
+
+check: setup lint types test ## ruff and mypy first, by themselves, then all tests
+
+lint:
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types:
+	@$(BIN)/mypy
+
+bench: setup ## the measurements behind the figures in the README, run by hand
+	@for bench in tests/bench/*_bench.py; do \
+	  echo "== $$bench"; $(BIN)/python -m tests.bench.$$(basename $$bench .py) || exit 1; done
+
+clean: ## remove caches and build leftovers (runs and .venv stay)
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The laptop stack: prepares a run, starts broker and services as processes, supervises them, reports."""

@@ -1,0 +1,57 @@
+"""The cold start as a process of its own, so that its memory ends with it; speaks JSON lines on standard output."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from services.runtime.store import open_store
+
+from infra.local.prepare import adopt, scratch
+from services.runtime.settings import load
+
+
+def say(record: dict[str, Any]) -> None:
+    """One progress record for the parent."""
+    print(json.dumps(record, default=str), flush=True)
+
+
+def main() -> int:
+    """Train (or find in the cache) the base policy of a run's configuration; the last line names its folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    options = parser.parse_args()
+    settings = load(options.config)
+
+    from services.trainer.coldstart import coldstart, coldstart_digest
+
+    from services.tasks.taskset import load_public
+
+    public = open_store(settings.store).get(f"tasks/{settings.taskset_digest}/public.json")
+    taskset = load_public(public)
+    digest = coldstart_digest(settings, taskset)
+    cached = options.cache / "coldstart" / digest
+    if not (cached / "report.json").exists():
+        folder = scratch(options.cache)
+        try:
+            report = coldstart(settings, taskset, folder, lambda record: say({"event": "coldstart", **record}))
+            (folder / "report.json").write_text(json.dumps(dataclasses.asdict(report), default=str))
+            cached = adopt(folder, options.cache, digest)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        fresh = True
+    else:
+        fresh = False
+    loaded = json.loads((cached / "report.json").read_text())
+    say({"event": "done", "folder": str(cached), "report": {**loaded, "cached": not fresh, "digest": digest}})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

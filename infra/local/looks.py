@@ -1,0 +1,88 @@
+"""The looks at a run, live or finished: audit, tap, trial, topics; each finds the topics and prints."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from infra.local.rundir import RunDir
+from infra.local.stack import readable
+
+
+@contextlib.contextmanager
+def topics_of(root: Path, bootstrap: str) -> Iterator[str]:
+    """The given address, or that of the run in this folder (a finished run's log is served while the look lasts)."""
+    if bootstrap:
+        yield bootstrap
+        return
+    run = RunDir(root)
+    run.settings()
+    with readable(run) as found:
+        yield found
+
+
+def audit_run(root: Path, bootstrap: str) -> int:
+    """Print the audit; 0 when it balances."""
+    from services.runtime.ledger import audit
+
+    from infra.local.watch import read_everything
+
+    with topics_of(root, bootstrap) as address:
+        result = audit(read_everything(address))
+    for line in result.lines():
+        print(line)
+    return 0 if result.balanced else 1
+
+
+def tap_run(
+    root: Path, bootstrap: str, topic: str, from_: str, where: list[str], as_json: bool, full: bool, limit: int
+) -> int:
+    """Print a topic: following a live stack, or all of a finished run's."""
+    from services.monitor.tap import tap
+
+    live = bool(bootstrap) or RunDir(root).live_bootstrap() is not None
+    with topics_of(root, bootstrap) as address:
+        tap(address, topic, from_ or None, follow=live, where=where, as_json=as_json, full=full, limit=limit or None)
+    return 0
+
+
+def show_trial_of(root: Path, bootstrap: str, trial_id: str, as_json: bool, full: bool) -> int:
+    """Print one trial as a conversation."""
+    from services.monitor.trial import show_trial
+    from services.runtime.store import open_store
+
+    run = RunDir(root)
+    settings = run.settings() if run.exists() or not bootstrap else None
+    with topics_of(root, bootstrap) as address:
+        store = open_store(settings.store) if settings is not None else None
+        manifest = settings.base_manifest if settings is not None else ""
+        show_trial(address, trial_id, store, manifest, as_json=as_json, full=full)
+    return 0
+
+
+def list_topics(config: Path | None, create: bool) -> int:
+    """Print every declared topic; with `create` make those that a cluster lacks."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from schemas.topics import ALL
+    from services.runtime.settings import load
+
+    settings = load(config)
+    if create:
+        from services.runtime.topics_admin import ensure_topics
+
+        from services.runtime.errors import UserError
+
+        if not settings.kafka.bootstrap:
+            raise UserError("kafka.bootstrap is empty", do="set ROLLSTREAM_KAFKA__BOOTSTRAP to a cluster's address")
+        ensure_topics(settings)
+    table = Table("topic", "key", "partitions", "keeps", "dead letters", "written by", "read by")
+    for topic in ALL:
+        keeps = "latest per key" if topic.compacted else f"{topic.retention_ms / 86_400_000:g} d"
+        count = str(topic.partitions(settings.kafka.partitions))
+        dead = "yes" if topic.dlq else "no: stops"
+        table.add_row(topic.name, topic.key, count, keeps, dead, ", ".join(topic.producers), ", ".join(topic.consumers))
+    Console().print(table)
+    return 0

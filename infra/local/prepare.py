@@ -1,0 +1,123 @@
+"""Makes what a run starts from: the task set in the object store and the cold-started base checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from services.runtime.store import ObjectStore, open_store
+
+from infra.local.child import PARENT
+from infra.local.rundir import RunDir, write_atomic
+from services.runtime.errors import UserError
+from services.runtime.settings import RunSettings
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+def cache_folder() -> Path:
+    """Where cold starts are kept between runs: `ROLLSTREAM_CACHE`, else `~/.cache/rollstream`."""
+    return Path(os.environ.get("ROLLSTREAM_CACHE") or Path.home() / ".cache" / "rollstream")
+
+
+def store_task_set(settings: RunSettings, store: ObjectStore) -> str:
+    """Build the task set and put its public and hidden halves into the store; returns its digest."""
+    from services.tasks.build import build_catalogue
+    from services.tasks.quixbugs import load_quixbugs
+
+    source = settings.tasks.source
+    taskset = build_catalogue(settings.tasks.seed) if source == "catalogue" else load_quixbugs(Path(source))
+    public, hidden = taskset.public_document(), taskset.hidden_document()
+    digest = hashlib.sha256(public).hexdigest()
+    store.put_if_absent(f"tasks/{digest}/public.json", public)
+    store.put_if_absent(f"tasks/{digest}/hidden.json", hidden)
+    return digest
+
+
+def cold_start(settings: RunSettings, run: RunDir, progress: Progress) -> tuple[Path, dict[str, Any]]:
+    """The base policy's folder and its report: from the cache by digest, else trained now in a process of its own.
+
+    `progress` is given the training process's own progress records. Raises UserError with the end of its log when it
+    fails.
+    """
+    log = run.logs / "coldstart.log"
+    environment = {**os.environ, PARENT: str(os.getpid()), "TOKENIZERS_PARALLELISM": "false"}
+    command = [sys.executable, "-m", "infra.local.child", "infra.local.coldstart_job"]
+    command += ["--config", str(run.config), "--cache", str(cache_folder())]
+    result: dict[str, Any] = {}
+    with (
+        log.open("ab") as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=environment, text=True
+        ) as child,
+    ):
+        assert child.stdout is not None
+        try:
+            for line in child.stdout:
+                record = json.loads(line)
+                if record.get("event") == "done":
+                    result = record
+                else:
+                    progress(record)
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode != 0 or not result:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
+        raise UserError(f"the cold start failed (exit code {child.returncode}):\n{tail}", str(log))
+    return Path(result["folder"]), dict(result["report"])
+
+
+def publish_base(settings: RunSettings, store: ObjectStore, folder: Path) -> str:
+    """Put the base checkpoint into the store as version 0; returns its manifest's key."""
+    from services.runtime.checkpoints import CheckpointMeta, publish_checkpoint
+
+    files = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file() and p.name != "report.json"}
+    meta = CheckpointMeta(run_id=settings.run_id, version=0)
+    key, _ = publish_checkpoint(store, files, meta)
+    return key
+
+
+def prepare(settings: RunSettings, run: RunDir, progress: Progress) -> RunSettings:
+    """Everything before the first record; safe to repeat after an interruption. Returns the completed settings."""
+    if not settings.store.url:
+        section = settings.store.model_copy(update={"url": f"file://{run.store.resolve()}"})
+        settings = settings.model_copy(update={"store": section})
+    run.create(settings)
+    store = open_store(settings.store)
+    progress({"event": "tasks", "text": "generating the task set"})
+    digest = store_task_set(settings, store)
+    settings = settings.model_copy(update={"taskset_digest": digest})
+    run.create(settings)
+    folder, report = cold_start(settings, run, progress)
+    settings = settings.model_copy(update={"base_manifest": publish_base(settings, store, folder)})
+    write_atomic(run.preparation, json.dumps({"coldstart": report}, indent=1, default=str) + "\n")
+    run.create(settings)
+    return settings
+
+
+def adopt(folder: Path, cache: Path, digest: str) -> Path:
+    """Move a finished cold start into the cache in one step; an equal one that came first wins."""
+    target = cache / "coldstart" / digest
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.replace(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        shutil.rmtree(folder)
+    return target
+
+
+def scratch(cache: Path) -> Path:
+    """A temporary folder on the cache's file system."""
+    cache.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix="coldstart-", dir=cache))

@@ -1,0 +1,219 @@
+"""`rollstream run`: one command from nothing to a trained policy, report and audit; resumes where it stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+
+from infra.local.prepare import prepare
+from infra.local.rundir import RunDir, require_space
+from infra.local.stack import SERVICES, Stack, read_json
+from infra.local.watch import Watcher, read_everything
+from services.runtime.errors import UserError
+from services.runtime.settings import RunSettings, load
+
+INTERRUPTED = 130
+PLAIN_EVERY_S = 5.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended; `exit_code` 0: finished and balanced, 1: the audit does not balance, 130: interrupted."""
+
+    exit_code: int
+    report: Path | None
+
+
+def open_run(root: Path, config: Path | None, overrides: dict[str, Any]) -> tuple[RunDir, RunSettings]:
+    """The run of this folder: a new one from the configuration, or the one that is there.
+
+    Raises UserError when the folder's run was started with other settings, or is running now.
+    """
+    run = RunDir(root)
+    if not run.exists():
+        return run, load(config, run_dir=str(root), **overrides)
+    if run.live_bootstrap() is not None:
+        raise UserError("this run is running already", str(root), f"watch it: rollstream tap --run-dir {root} all")
+    there = run.settings()
+    if config is not None or overrides:
+        wanted = load(config, run_dir=str(root), **overrides)
+        different = _differences(wanted, there)
+        if different:
+            raise UserError(
+                f"this folder's run was started with other settings: {', '.join(different)}",
+                str(run.config),
+                "leave the settings out to continue it, or choose another --run-dir; nothing was changed",
+            )
+    return run, there
+
+
+def _differences(wanted: RunSettings, there: RunSettings) -> list[str]:
+    """Dotted names of settings that differ, beside those that preparation fills in."""
+    filled = {"taskset_digest", "base_manifest", "store"}
+    out = []
+    for name, value in wanted:
+        other = getattr(there, name)
+        if name in filled or value == other:
+            continue
+        if hasattr(value, "model_fields_set"):
+            out += [f"{name}.{key}" for key, inner in value if inner != getattr(other, key)]
+        else:
+            out.append(name)
+    return out
+
+
+class Display:
+    """One place that writes to the terminal: a live panel on a tty, a plain line now and then elsewhere."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        from services.monitor.progress import Progress
+
+        self.console = Console(highlight=False)
+        self.progress = Progress(settings, time.time)
+        self._live: Live | None = None
+        self._last = 0.0
+        self._lock = threading.Lock()
+
+    def say(self, text: str) -> None:
+        self.console.print(text, soft_wrap=True)
+
+    def feed(self, message: Any) -> None:
+        with self._lock:
+            self.progress.feed(message.record, message.timestamp_ms)
+
+    def preparation(self, record: dict[str, Any]) -> None:
+        """Show one progress record of the preparation."""
+        now = time.monotonic()
+        text = record.get("text") or ", ".join(f"{k} {_short(v)}" for k, v in record.items() if k != "event")
+        if record.get("event") != "coldstart" or now - self._last > 2 or record.get("final"):
+            self._last = now
+            self.say(f"[{record.get('event', 'prepare')}] {text}".replace("[", r"\[", 1))
+
+    @contextlib.contextmanager
+    def live(self) -> Iterator[None]:
+        if not self.console.is_terminal:
+            yield
+            return
+        with Live(console=self.console, refresh_per_second=2, transient=True) as live:
+            self._live = live
+            try:
+                yield
+            finally:
+                self._live = None
+
+    def refresh(self) -> None:
+        """Show the present state."""
+        with self._lock:
+            if self._live is not None:
+                self._live.update(self.progress.panel())
+            elif time.monotonic() - self._last > PLAIN_EVERY_S:
+                self._last = time.monotonic()
+                print(self.progress.line(), flush=True)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
+    """Prepare (or resume), start the stack, watch it to its end, report and audit."""
+    folder, settings = open_run(root, config, overrides)
+    stop = _stop_on_signals()
+    display = Display(settings)
+    display.say(f"run '{settings.run_id}' in {root} (Ctrl-C stops cleanly; the same command goes on)")
+    began = time.time()
+    if not settings.base_manifest:
+        settings = prepare(settings, folder, display.preparation)
+    require_space(folder.root, 200)
+    stack = Stack(folder, settings)
+    watcher: Watcher | None = None
+    try:
+        display.say(f"starting broker and {len(SERVICES)} services")
+        stack.start(lambda waiting: _waiting(display, waiting, stop))
+        watcher = Watcher(stack.bootstrap, display.feed)
+        watcher.start()
+        with display.live():
+            while not stack.finished and not stop.is_set():
+                stack.supervisor.check()
+                display.refresh()
+                stop.wait(0.25)
+        finished = stack.finished
+        display.say("draining the services" if finished else "stopping: draining the services")
+        killed = stack.stop_services()
+        if killed:
+            display.say(f"had to be killed after their grace time: {', '.join(killed)}")
+        watcher.settle()
+        extra = {"began": began, "ended": time.time(), "restarts": stack.restarts(), "finished": finished}
+        return conclude(folder, settings, stack.bootstrap, watcher, extra, display)
+    finally:
+        if watcher is not None:
+            watcher.stop()
+        stack.close()
+
+
+def _waiting(display: Display, waiting: list[str], stop: threading.Event) -> None:
+    if stop.is_set():
+        raise UserError("interrupted while starting; nothing was lost", do="the same command goes on")
+    now = time.monotonic()
+    if now - display._last > 2:
+        display._last = now
+        display.say(f"waiting for {', '.join(waiting)}")
+
+
+def conclude(
+    folder: RunDir, settings: RunSettings, bootstrap: str, watcher: Watcher, extra: dict[str, Any], display: Display
+) -> Outcome:
+    """Write the report, print the audit; the records come from the watcher, or from the topics when it failed."""
+    from services.monitor.report import write_report
+    from services.runtime.ledger import audit
+
+    records = watcher.records if watcher.failure is None else read_everything(bootstrap)
+    preparation = read_json(folder.preparation)
+    result = audit(records)
+    report = write_report(records, folder.root, settings, {**preparation, **extra})
+    for line in result.lines():
+        display.say(line)
+    display.say(f"report: {report}")
+    if not extra["finished"]:
+        display.say(f"stopped before the end; go on with: rollstream run --run-dir {folder.root}")
+        return Outcome(INTERRUPTED, report)
+    display.say(f"read one trial: rollstream trial {settings.run_id}/00000000/0 --run-dir {folder.root}")
+    return Outcome(0 if result.balanced else 1, report)
+
+
+def _stop_on_signals() -> threading.Event:
+    """SIGINT and SIGTERM set the event; a second one ends at once (the kernel then ends the children too)."""
+    stop = threading.Event()
+
+    def handler(number: int, frame: object) -> None:
+        del number, frame
+        if stop.is_set():
+            sys.exit(INTERRUPTED)
+        stop.set()
+
+    signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGTERM, handler)
+    return stop
+
+
+def finished_report(folder: RunDir) -> str | None:
+    """The result line of a finished run's report, when there is one."""
+    if not folder.report.exists():
+        return None
+    return next((line for line in folder.report.read_text().splitlines() if line.startswith("**")), None)
+
+
+def summary(folder: RunDir) -> dict[str, Any]:
+    """The run's stored preparation facts."""
+    return json.loads(folder.preparation.read_text()) if folder.preparation.exists() else {}

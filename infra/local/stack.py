@@ -1,0 +1,138 @@
+"""Which processes make the laptop stack, and with what arguments."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from infra.local.rundir import RunDir, free_port
+from infra.local.supervisor import ProcessSpec, Supervisor
+from services.runtime.errors import UserError
+from services.runtime.settings import RunSettings
+
+SERVICES = ("sandbox", "verifier", "closure", "admission", "trainer", "gate", "sampler", "dispatch")
+"""In the order in which they are started; dispatch last, since it asks the others for work."""
+BROKER = "broker"
+BOOTSTRAP = "ROLLSTREAM_KAFKA__BOOTSTRAP"
+
+
+def broker_process(run: RunDir) -> ProcessSpec:
+    """The embedded broker on the run's own log; keeps its port over restarts while it is free."""
+    known = run.root / "port"
+    preferred = int(known.read_text()) if known.exists() else 0
+    port = free_port(preferred)
+    known.write_text(str(port))
+    ready = run.ready / "broker"
+    arguments = ("--data", str(run.broker), "--port", str(port), "--ready-file", str(ready))
+    return ProcessSpec(BROKER, "infra.broker", arguments, ready, run.logs / "broker.log")
+
+
+def service_process(run: RunDir, name: str, bootstrap: str) -> ProcessSpec:
+    """One service of the run."""
+    ready = run.ready / f"{name}.json"
+    arguments = ("up", "--service", name, "--config", str(run.config), "--ready-file", str(ready))
+    return ProcessSpec(
+        name,
+        "services.cli",
+        arguments,
+        ready,
+        run.logs / f"{name}.log",
+        environment={BOOTSTRAP: bootstrap, "TOKENIZERS_PARALLELISM": "false"},
+        restart="on_failure" if name == "dispatch" else "always",  # dispatch ends by itself when the run is finished
+    )
+
+
+def start_broker(supervisor: Supervisor, run: RunDir) -> str:
+    """Start the embedded broker and wait until it serves; returns its bootstrap address."""
+    process = supervisor.start(broker_process(run))
+    supervisor.wait_ready([BROKER], timeout_s=60)
+    ready = process.ready()
+    assert ready is not None
+    return str(ready.get("address") or f"{ready['host']}:{ready['port']}")
+
+
+@contextlib.contextmanager
+def readable(run: RunDir) -> Iterator[str]:
+    """Address from which the run's topics can be read: the live stack's, or a broker started for this only."""
+    live = run.live_bootstrap()
+    if live is not None:
+        yield live
+        return
+    settings = run.settings()
+    if settings.kafka.bootstrap:
+        yield settings.kafka.bootstrap
+        return
+    if not run.broker.is_dir() or not any(run.broker.iterdir()):
+        raise UserError("this run's folder holds no log", str(run.broker), "has the run been started?")
+    supervisor = Supervisor()
+    try:
+        yield start_broker(supervisor, run)
+    finally:
+        supervisor.stop([[BROKER]])
+
+
+class Stack:
+    """The running stack of one run."""
+
+    def __init__(self, run: RunDir, settings: RunSettings, services: Sequence[str] = SERVICES) -> None:
+        self.run = run
+        self.settings = settings
+        self.services = tuple(services)
+        self.supervisor = Supervisor()
+        self.bootstrap = settings.kafka.bootstrap
+
+    def start(self, tick: Callable[[list[str]], None] = lambda waiting: None, timeout_s: float = 120) -> None:
+        """Start the broker (unless an external one is configured), topics, then every service at once."""
+        from services.runtime.topics_admin import ensure_topics
+
+        if not self.bootstrap:
+            self.bootstrap = start_broker(self.supervisor, self.run)
+        settings = self.settings.model_copy(
+            update={"kafka": self.settings.kafka.model_copy(update={"bootstrap": self.bootstrap})}
+        )
+        ensure_topics(settings)
+        self.run.write_stack(self.bootstrap)
+        for name in self.services:
+            self.supervisor.start(service_process(self.run, name, self.bootstrap))
+        self.supervisor.wait_ready(self.services, timeout_s, tick)
+
+    @property
+    def finished(self) -> bool:
+        """Whether dispatch says that the run has reached its end."""
+        process = self.supervisor.processes.get("dispatch")
+        return process is not None and process.finished
+
+    def restarts(self) -> dict[str, int]:
+        """How often each process was restarted."""
+        return {name: p.restarts for name, p in self.supervisor.processes.items() if p.restarts}
+
+    def stop_services(self) -> list[str]:
+        """Drain and end the services, leaving the broker; returns the names that had to be killed."""
+        return self.supervisor.stop([["dispatch"], [n for n in self.services if n != "dispatch"]])
+
+    def close(self) -> None:
+        """End everything, by force where needed."""
+        self.stop_services()
+        self.supervisor.stop([[BROKER]])
+        self.supervisor.kill_all()
+        self.run.clear_stack()
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+    """Poll a condition with a deadline; UserError naming `what` when it passes."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise UserError(f"{what} did not happen within {timeout_s:g} s")
+        time.sleep(0.05)
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """A small JSON file; empty when it does not exist."""
+    if not path.exists():
+        return {}
+    loaded: dict[str, object] = json.loads(path.read_text())
+    return loaded

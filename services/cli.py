@@ -1,0 +1,174 @@
+"""The command line: one entry for every service, every look at a run, and the laptop stack."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from services.runtime.errors import UserError
+
+app = typer.Typer(
+    name="rollstream",
+    help="Event-driven streaming RL from verifiable rewards for code-repair agents.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+DEFAULT_RUN = Path("runs/quickstart")
+RunDirOption = Annotated[
+    Path | None, typer.Option("--run-dir", help="A run's folder, live or finished. Default: runs/quickstart.")
+]
+BootstrapOption = Annotated[
+    str, typer.Option("--bootstrap", help="Address of a Kafka cluster instead of a run's folder.")
+]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="The run's TOML file.")]
+
+
+def _value(text: str) -> Any:
+    import tomllib
+
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def parse_overrides(pairs: list[str]) -> dict[str, Any]:
+    """`section.key=value` and `key=value` pairs as nested settings; UserError names a pair that is none."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        section, dot, key = name.strip().partition(".")
+        if not equals or not section or (dot and not key):
+            raise UserError(f"--set {pair!r} is no section.key=value", do="for example --set dispatch.updates=40")
+        if dot:
+            out.setdefault(section, {})[key] = _value(text.strip())
+        else:
+            out[section] = _value(text.strip())
+    return out
+
+
+@app.command()
+def run(
+    run_dir: RunDirOption = None,
+    config: ConfigOption = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything; a new run only.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be repeated.")] = None,
+) -> None:
+    """Train a repair policy on this machine: cold start, RL through topics, report, audit. Resumes a stopped run."""
+    from infra.local.run import run as run_here
+
+    overrides = parse_overrides(set_ or [])
+    if seed is not None:
+        overrides["seed"] = seed
+    raise typer.Exit(run_here(run_dir or DEFAULT_RUN, config, overrides).exit_code)
+
+
+@app.command()
+def up(
+    service: Annotated[str, typer.Option(help="Which service this process is.")],
+    config: ConfigOption = None,
+    ready_file: Annotated[Path | None, typer.Option(help="Written as JSON once the service serves.")] = None,
+    health_port: Annotated[int, typer.Option(help="Port of /healthz and /metrics; 0 chooses a free one.")] = 0,
+) -> None:
+    """Run one service until SIGTERM: how each is deployed alone."""
+    from services.runtime.settings import load
+
+    known = sorted(p.parent.name for p in Path(__file__).parent.glob("*/main.py"))
+    if service not in known:
+        raise UserError(f"there is no service {service!r}", do=f"one of: {', '.join(known)}")
+    settings = load(config)
+    if not settings.kafka.bootstrap:
+        raise UserError(
+            "kafka.bootstrap is empty: a service needs the address of a cluster",
+            str(config) if config else "environment",
+            "set ROLLSTREAM_KAFKA__BOOTSTRAP, or use `rollstream run`, which starts the embedded broker",
+        )
+    module = importlib.import_module(f"services.{service}.main")
+    raise typer.Exit(module.main(settings, ready_file, health_port))
+
+
+@app.command()
+def audit(
+    run_dir: Annotated[Path | None, typer.Argument(help="A run's folder. Default: runs/quickstart.")] = None,
+    bootstrap: BootstrapOption = "",
+) -> None:
+    """Prove from the topics alone that every requested trial has exactly one fate; exit 1 naming those that do not."""
+    from infra.local.looks import audit_run
+
+    raise typer.Exit(audit_run(run_dir or DEFAULT_RUN, bootstrap))
+
+
+@app.command()
+def tap(
+    topic: Annotated[str, typer.Argument(help="Topic name, with or without .v1; or `all`.")],
+    run_dir: RunDirOption = None,
+    bootstrap: BootstrapOption = "",
+    from_: Annotated[str, typer.Option("--from", help="latest, earliest, an offset, or an ISO time.")] = "",
+    where: Annotated[list[str] | None, typer.Option(help="field=value; may be repeated.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Do not shorten lists and texts.")] = False,
+    limit: Annotated[int, typer.Option(help="Stop after this many records; 0: no limit.")] = 0,
+) -> None:
+    """Watch a topic, decoded, one line per record: live from a running stack, or all of a finished run's."""
+    from infra.local.looks import tap_run
+
+    raise typer.Exit(tap_run(run_dir or DEFAULT_RUN, bootstrap, topic, from_, where or [], json_, full, limit))
+
+
+@app.command()
+def trial(
+    trial_id: Annotated[str, typer.Argument(help="run/NNNNNNNN/M, such as run/00000012/3.")],
+    run_dir: RunDirOption = None,
+    bootstrap: BootstrapOption = "",
+    json_: Annotated[bool, typer.Option("--json", help="The records as JSON.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show token ids and whole texts.")] = False,
+) -> None:
+    """Read one trial as a conversation: tokens, versions, tools, verdict and fate."""
+    from infra.local.looks import show_trial_of
+
+    raise typer.Exit(show_trial_of(run_dir or DEFAULT_RUN, bootstrap, trial_id, json_, full))
+
+
+@app.command()
+def topics(
+    config: ConfigOption = None,
+    create: Annotated[bool, typer.Option("--create", help="Create what is missing on kafka.bootstrap.")] = False,
+) -> None:
+    """List every topic with key, partitions, writers and readers; with --create make them on a cluster."""
+    from infra.local.looks import list_topics
+
+    raise typer.Exit(list_topics(config, create))
+
+
+def _mount_tasks() -> None:
+    """The task commands load only when asked for, since they import the catalogue."""
+    from services.tasks.commands import app as tasks_app
+
+    app.add_typer(tasks_app, name="tasks")
+
+
+def main() -> None:
+    """Entry of the console script: errors that a person can mend are one message and exit code 2."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        _mount_tasks()
+        app()
+    except UserError as e:
+        print(f"rollstream: {e}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
