@@ -1,0 +1,1 @@
+"""An embedded, durable, single-node broker that speaks the Kafka protocol on loopback (see README.md)."""

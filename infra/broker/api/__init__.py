@@ -1,0 +1,1 @@
+"""One module per family of requests: protocol messages in, protocol messages out."""
