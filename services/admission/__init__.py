@@ -1,0 +1,1 @@
+"""Admission: is every member of a closed group fresh enough to train on?"""

@@ -1,0 +1,137 @@
+"""Admission's core: one decision per closed training group, against the trainer's version at that moment."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from schemas.codec import ContractViolation
+from schemas.group import GroupAdmission, GroupClosed
+from schemas.policy import PolicyGate, PolicyPublished
+from schemas.topics import GROUP_ADMISSION
+from services.admission.decide import Standing, contradicts_itself, decide
+from services.runtime.core import BaseCore, Effects, Message, Output, Position, finished
+
+REMEMBERED = 65_536
+"""Decided groups that are remembered in one partition, against a group that is closed or delivered twice."""
+
+
+@dataclass
+class _Partition:
+    """What waits in one partition, in order, and what was decided there."""
+
+    catching_up: bool = True
+    waiting: list[tuple[Position, GroupClosed]] = field(default_factory=list)
+    read_back: list[Position] = field(default_factory=list)
+    decided: OrderedDict[str, None] = field(default_factory=OrderedDict)
+
+    def remember(self, group_id: str) -> None:
+        self.decided[group_id] = None
+        while len(self.decided) > REMEMBERED:
+            self.decided.popitem(last=False)
+
+
+class AdmissionCore(BaseCore):
+    """Closed groups in, one decision each out; groups of the evaluation split pass without one.
+
+    Decisions wait while catching up (the decision may stand further on in the log) and until a published version is
+    known. Our own records read back while catching up are finished only with the closures before them: else a second
+    crash would find a closure without the decision that belongs to it.
+    """
+
+    def __init__(
+        self, run_id: str, max_lag: int, on_poison: Callable[[str, str], None] = lambda group, why: None
+    ) -> None:
+        self._run_id = run_id
+        self._max_lag = max_lag
+        self._on_poison = on_poison
+        self._trainer_version = -1
+        self._gate: dict[int, str] = {}
+        self._partitions: dict[int, _Partition] = {}
+        self._counts: dict[str, int] = defaultdict(int)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many groups were admitted or excluded, by reason."""
+        return dict(self._counts)
+
+    @property
+    def waiting_groups(self) -> int:
+        return sum(len(state.waiting) for state in self._partitions.values())
+
+    def assigned(self, partitions: frozenset[int]) -> None:
+        for number in partitions:
+            self._partitions[number] = _Partition()
+
+    def revoked(self, partitions: frozenset[int]) -> None:
+        for number in partitions:
+            self._partitions.pop(number, None)
+
+    def caught_up(self, now_ms: int) -> Effects:
+        for state in self._partitions.values():
+            state.catching_up = False
+        return self._decide_all(now_ms)
+
+    def handle(self, message: Message, now_ms: int) -> Effects:
+        record = message.record
+        if isinstance(record, PolicyPublished):
+            return self._published(record, message, now_ms)
+        if isinstance(record, PolicyGate):
+            if record.run_id == self._run_id:
+                self._gate[record.policy_version] = record.decision
+            return finished(message)
+        state = self._partitions.setdefault(message.partition, _Partition())
+        if isinstance(record, GroupAdmission):
+            return self._read_back(state, record, message)
+        if not isinstance(record, GroupClosed):
+            raise ContractViolation("topic", f"admission does not read {type(record).__name__}")
+        if record.run_id != self._run_id or record.split == "eval":
+            return finished(message)
+        state.waiting.append((message.position, record))
+        return self._decide(state, now_ms)
+
+    def _published(self, record: PolicyPublished, message: Message, now_ms: int) -> Effects:
+        effects = finished(message)
+        if record.run_id == self._run_id:
+            self._trainer_version = max(self._trainer_version, record.policy_version)
+            effects += self._decide_all(now_ms)
+        return effects
+
+    def _read_back(self, state: _Partition, record: GroupAdmission, message: Message) -> Effects:
+        if record.run_id == self._run_id and record.stage == "admission":
+            state.remember(record.group_id)
+        if state.catching_up:
+            state.read_back.append(message.position)
+            return Effects()
+        return finished(message)
+
+    def _decide_all(self, now_ms: int) -> Effects:
+        effects = Effects()
+        for state in self._partitions.values():
+            effects += self._decide(state, now_ms)
+        return effects
+
+    def _decide(self, state: _Partition, now_ms: int) -> Effects:
+        if state.catching_up or self._trainer_version < 0:
+            return Effects()
+        effects = Effects()
+        for position, group in state.waiting:
+            effects.done.append(position)
+            if group.group_id not in state.decided:
+                state.remember(group.group_id)
+                effects.outputs.append(Output(GROUP_ADMISSION, self._decision(group, now_ms)))
+        state.waiting.clear()
+        effects.done += state.read_back
+        state.read_back.clear()
+        return effects
+
+    def _decision(self, group: GroupClosed, now_ms: int) -> GroupAdmission:
+        # A member sampled by version v proves that v was published, even when we have not read that record yet.
+        self._trainer_version = max(self._trainer_version, *group.member_versions)
+        halted = {version for version, decision in self._gate.items() if decision == "halted"}
+        decision = decide(group, Standing(self._trainer_version, self._max_lag, halted), now_ms)
+        self._counts[decision.reason or "admitted"] += 1
+        if decision.reason == "poison":
+            self._on_poison(group.group_id, contradicts_itself(group) or "")
+        return decision

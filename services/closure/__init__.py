@@ -1,0 +1,1 @@
+"""Closure: is the planned cohort resolved, and what are its coefficients?"""

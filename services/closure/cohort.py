@@ -1,0 +1,160 @@
+"""One planned cohort while it waits for its verdicts, and the record that it closes as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from schemas import ids
+from schemas.codec import ContractViolation
+from schemas.group import Contrast, GroupClosed
+from schemas.rollout import RolloutRequested
+from schemas.verification import VerificationVerdict
+from services.closure.coefficients import Advantage, coefficients
+from services.runtime.core import Position
+
+MISSING = "missing"
+"""Verdict of a member that had none when its group's deadline passed."""
+_SAME = ("run_id", "group_id", "group_size", "task_id", "family", "split", "task_set", "fixture_digest")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a group counts as resolved and how its coefficients are computed.
+
+    `complete`: every member must have a pass or a fail. `shrink`: at least `fraction` of the members must; the others
+    leave the group. Either way closure waits for every member (or the deadline): to close as soon as enough are in
+    would train on the quick trials only.
+    """
+
+    name: Literal["complete", "shrink"] = "complete"
+    fraction: float = 1.0
+    advantage: Advantage = "std"
+    epsilon: float = 1e-6
+
+    @property
+    def text(self) -> str:
+        return "complete" if self.name == "complete" else f"shrink:{self.fraction:g}"
+
+    def resolved(self, judged: int, planned: int) -> bool:
+        """Whether `judged` members with a reward out of `planned` make a group that may be trained on."""
+        if self.name == "complete":
+            return judged == planned
+        return judged > 0 and judged >= self.fraction * planned
+
+
+def group_number(record: RolloutRequested | VerificationVerdict) -> int:
+    """Number of the group that a trial's record belongs to. Raises ContractViolation when its ids disagree."""
+    try:
+        trial = ids.parse_trial(record.trial_id)
+    except ids.BadId as e:
+        raise ContractViolation("id", str(e)) from e
+    if trial.group_id != record.group_id:
+        raise ContractViolation("id", f"{record.trial_id} is no member of {record.group_id}")
+    return trial.group
+
+
+@dataclass
+class Cohort:
+    """What is known of one group: its plan, the first final verdict of each member, and the records that said so."""
+
+    group_id: str
+    number: int
+    first_seen_ms: int
+    request: RolloutRequested | None = None
+    requested_ms: int | None = None
+    verdicts: dict[str, VerificationVerdict] = field(default_factory=dict)
+    positions: list[Position] = field(default_factory=list)
+
+    def plan(self, record: RolloutRequested, position: Position) -> None:
+        """Note a planned member. Raises ContractViolation when it contradicts the members before it."""
+        if not 0 <= record.member < record.group_size:
+            raise ContractViolation("member", f"{record.trial_id}: no member {record.member} in {record.group_size}")
+        if record.trial_id != ids.trial_id(self.group_id, record.member):
+            raise ContractViolation("id", f"{record.trial_id} is not member {record.member} of {record.group_id}")
+        if self.request is not None:
+            for name in _SAME:
+                ours, theirs = getattr(self.request, name), getattr(record, name)
+                if ours != theirs:
+                    raise ContractViolation("plan", f"{record.trial_id}: {name} {theirs!r}, others of it say {ours!r}")
+        else:
+            self.request = record
+        self.requested_ms = min(record.requested_ms, self.requested_ms or record.requested_ms)
+        self.positions.append(position)
+
+    def judge(self, record: VerificationVerdict, position: Position) -> None:
+        """Note a final verdict; the first one of a trial stands. Raises ContractViolation for one without a reward."""
+        if record.verdict in ("pass", "fail") and record.reward is None:
+            raise ContractViolation("reward", f"{record.trial_id}: verdict {record.verdict} without a reward")
+        self.verdicts.setdefault(record.trial_id, record)
+        self.positions.append(position)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned member has a final verdict."""
+        plan = self.request
+        if plan is None or len(self.verdicts) < plan.group_size:
+            return False
+        return all(trial in self.verdicts for trial in self.members)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Trial ids in order of member index; empty while the plan is unknown."""
+        size = self.request.group_size if self.request is not None else 0
+        return tuple(ids.trial_id(self.group_id, member) for member in range(size))
+
+
+def contrast(verdicts: list[str]) -> Contrast:
+    """Contrast class of resolved members."""
+    passes = verdicts.count("pass")
+    if passes == len(verdicts):
+        return "all_pass"
+    return "mixed" if passes else "all_fail"
+
+
+def close(cohort: Cohort, rule: Rule, now_ms: int) -> GroupClosed:
+    """The closure of a cohort whose plan is known, as it stands now; a member without a verdict is `missing`.
+
+    Only members judged pass or fail have a reward; only those of a resolved group have a coefficient.
+    """
+    plan = cohort.request
+    assert plan is not None, "a cohort closes only when its plan is known"
+    found = [cohort.verdicts.get(trial) for trial in cohort.members]
+    words = [verdict.verdict if verdict else MISSING for verdict in found]
+    rewards = [verdict.reward if verdict and verdict.verdict in ("pass", "fail") else None for verdict in found]
+    judged = [reward for reward in rewards if reward is not None]
+    result = None
+    if rule.resolved(len(judged), plan.group_size):
+        result = coefficients(judged, rule.advantage, rule.epsilon)
+    values = iter(result.values if result else ())
+    known = [verdict for verdict in found if verdict is not None]
+    requested_ms = cohort.requested_ms if cohort.requested_ms is not None else plan.requested_ms
+    return GroupClosed(
+        run_id=plan.run_id,
+        group_id=plan.group_id,
+        task_id=plan.task_id,
+        family=plan.family,
+        split=plan.split,
+        task_set=plan.task_set,
+        group_size=plan.group_size,
+        member_trials=cohort.members,
+        member_attempts=tuple(verdict.attempt if verdict else 0 for verdict in found),
+        member_verdicts=tuple(words),
+        member_rewards=tuple(rewards),
+        member_coefficients=tuple(None if not result or reward is None else next(values) for reward in rewards),
+        member_versions=tuple(verdict.policy_version if verdict else -1 for verdict in found),
+        member_invocations=tuple(verdict.invocations if verdict else 0 for verdict in found),
+        member_tokens=tuple(verdict.policy_tokens if verdict else 0 for verdict in found),
+        mean=result.mean if result else None,
+        std=result.std if result else None,
+        advantage=rule.advantage,
+        contrast=contrast([word for word in words if word in ("pass", "fail")]) if result else "unresolved",
+        rule=rule.text,
+        requested_ms=requested_ms,
+        first_started_ms=min((verdict.started_ms for verdict in known), default=requested_ms),
+        last_ended_ms=max((verdict.ended_ms for verdict in known), default=requested_ms),
+        generation_ms=max((verdict.generation_ms for verdict in known), default=0),
+        tool_wait_ms=max((verdict.tool_wait_ms for verdict in known), default=0),
+        verification_ms=max((v.verification_ended_ms - v.verification_started_ms for v in known), default=0),
+        closed_ms=now_ms,
+    )
