@@ -31,11 +31,12 @@ class Run:
     groups_per_update: int = 6
     updates: int = 8
     seed: int = 0
+    start_ms: int = START_MS
     records: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
-        self.now = START_MS
+        self.now = self.start_ms
         self.number = 0
 
     def build(self, evaluate_after: bool = True) -> list[Record]:
@@ -54,6 +55,7 @@ class Run:
             self.published(update)
         if evaluate_after:
             self.evaluation(self.updates)
+        self.records.sort(key=time_of)
         return self.records
 
     def group(self, version: int, p: float, stale: bool = False, lost: bool = False) -> tuple[str, bool]:
