@@ -16,8 +16,13 @@ from services.tasks.fixture import CheckSet, Example, Fixture
 from services.tasks.taskset import HELDOUT_FAMILIES, CheckSets, TaskSet
 
 FAMILY = "quixbugs"
-# Recursive programs of the benchmark need up to tenths of a second a case; endless ones cost the whole limit.
-CALL_CPU_S = 2.0
+# The slowest kept case takes its correct program 1.5 s; three times that separates slow from endless.
+CALL_CPU_S = 5.0
+# At import only the unrepaired program runs, shortest cases first, where a second tells that it does not end.
+_IMPORT_CPU_S = 1.0
+# Two cases whose correct programs do not answer in useful time (gigabytes of table; recursion beyond half a minute),
+# by first argument.
+_SLOW = {("knapsack", 6404180), ("levenshtein", "amanaplanacanalpanama")}
 VISIBLE = 3
 
 
@@ -66,14 +71,16 @@ def _program(line: str, where: str) -> tuple[str, str, str, tuple[Example, ...]]
     if not isinstance(cases, list) or not cases or not all(isinstance(case, list) and len(case) == 2 for case in cases):
         raise BadProgram(f"{where}: 'cases' must be a list of [arguments, expected]")
     examples = tuple(Example(tuple(args) if isinstance(args, list) else (args,), want) for args, want in cases)
+    examples = tuple(case for case in examples if not _is_slow(program["name"], case))
     return program["name"], program["buggy"].strip("\n") + "\n", program["correct"].strip("\n") + "\n", examples
 
 
 def _task(
     bench: Bench, name: str, buggy: str, correct: str, cases: tuple[Example, ...], where: str
 ) -> tuple[Fixture, CheckSet]:
-    # JSON has no tuples and no generators: the file's lists stand for all of them.
-    comparator = "rel:1e-6" if any(_has_float(case.expected) for case in cases) else "sequence"
+    # JSON has no tuples and no generators: the file's lists stand for all of them. Its square roots are approximations
+    # to a hundredth, of which right programs give different digits.
+    comparator = "rel:1e-4" if any(_has_float(case.expected) for case in cases) else "sequence"
     task_id, path = f"{FAMILY}/{name}/original", f"{name}.py"
     failing = _failing(bench, buggy, name, cases, comparator)
     if failing is None:
@@ -112,6 +119,11 @@ def _task(
     return fixture, check
 
 
+def _is_slow(name: str, case: Example) -> bool:
+    first = case.args[0] if case.args else None
+    return isinstance(first, int | str) and (name, first) in _SLOW
+
+
 def _has_float(value: Any) -> bool:
     return isinstance(value, float) or (isinstance(value, list) and any(map(_has_float, value)))
 
@@ -123,7 +135,7 @@ def _failing(
     if (error := bench.load(source, entry)) is not None:
         return cases[0], f"FAIL import raises {error}"
     for case in sorted(cases, key=lambda case: len(repr(case.args))):
-        got = bench.ask(case.args, comparator, CALL_CPU_S)
+        got = bench.ask(case.args, comparator, _IMPORT_CPU_S)
         if got is None or not comparators.agree(comparator, case.outcome(), got):
             return case, feedback.failure_text(case.args, case.outcome(), got)
     return None

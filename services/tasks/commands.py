@@ -1,0 +1,194 @@
+"""The command line of task sets: `rollstream tasks list`, `show` and `check`."""
+
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.runtime.errors import UserError
+from services.tasks import feedback, values
+from services.tasks.certify import TRIALS, Certificate
+from services.tasks.fixture import CheckSet, Fixture
+from services.tasks.taskset import SPLITS, TaskSet, UnknownTask
+
+app = typer.Typer(help="Look at the repair tasks and certify how they are judged.", no_args_is_help=True)
+
+Source = Annotated[
+    str,
+    typer.Option("--source", metavar="catalogue|PATH.jsonl", help="The shipped catalogue, or a QuixBugs-style file."),
+]
+# Shorter work needs no progress display.
+_PATIENCE_S = 2.0
+
+
+@app.command("list")
+def list_tasks(
+    split: Annotated[str | None, typer.Option(help=f"Only one split: {', '.join(SPLITS)}.")] = None,
+    family: Annotated[str | None, typer.Option(help="Only one family.")] = None,
+    source: Source = "catalogue",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """List tasks with their split and what the unrepaired code does."""
+    tasks = load(source)
+    families = sorted({fixture.family for fixture in tasks.fixtures})
+    if split is not None and split not in tasks.splits:
+        raise UserError(f"unknown split {split!r}", f"tasks of {source}", f"choose one of: {', '.join(tasks.splits)}")
+    if family is not None and family not in families:
+        raise UserError(f"unknown family {family!r}", f"tasks of {source}", f"choose one of: {', '.join(families)}")
+    chosen = [
+        fixture
+        for fixture in tasks.fixtures
+        if split in (None, tasks.split_of(fixture.task_id)) and family in (None, fixture.family)
+    ]
+    if as_json:
+        for fixture in chosen:
+            typer.echo(json.dumps(_summary(tasks, fixture)))
+    else:
+        _print_table(tasks, chosen)
+
+
+def _summary(tasks: TaskSet, fixture: Fixture) -> dict[str, str]:
+    return {
+        "task_id": fixture.task_id,
+        "split": tasks.split_of(fixture.task_id),
+        "family": fixture.family,
+        "problem": fixture.problem,
+        "bug_kind": fixture.bug_kind,
+        "first_failure": fixture.first_failure,
+        "digest": fixture.digest,
+    }
+
+
+def _print_table(tasks: TaskSet, chosen: list[Fixture]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("task", "split", "the unrepaired code"):
+        table.add_column(heading, no_wrap=heading != "the unrepaired code", overflow="ellipsis")
+    for fixture in chosen:
+        table.add_row(fixture.task_id, tasks.split_of(fixture.task_id), Text(fixture.first_failure))
+    console = Console()
+    console.print(table)
+    counts = {name: sum(tasks.split_of(fixture.task_id) == name for fixture in chosen) for name in tasks.splits}
+    shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    console.print(f"{len(chosen)} tasks ({shown or 'none'}), {len({fixture.problem for fixture in chosen})} functions")
+
+
+@app.command("show")
+def show_task(
+    task_id: Annotated[str, typer.Argument(help="A task id as `list` prints it.")], source: Source = "catalogue"
+) -> None:
+    """Show the public half of one task: code, visible checks, tools, budgets, digests."""
+    from rich.console import Console
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    tasks = load(source)
+    fixture = _get(tasks, task_id, source)
+    console = Console()
+    console.print(
+        Text(f"{fixture.task_id}  ({tasks.split_of(task_id)}; kind of bug: {fixture.bug_kind})", style="bold")
+    )
+    for path, text in fixture.base_tree.items():
+        console.print(Text(path, style="dim"))
+        console.print(Syntax(text, "python", line_numbers=True, background_color="default"))
+    console.print(Text(fixture.first_failure))
+    for example in fixture.public_checks:
+        console.print(Text(f"  {fixture.entry}({feedback.arguments(example.args)}) -> {_answer(example.expected)}"))
+    budgets = fixture.budgets
+    console.print(
+        f"comparator {fixture.comparator}; tools {', '.join(fixture.tools)}; may edit {', '.join(fixture.allowed_globs)}"
+    )
+    console.print(f"budgets: {budgets.turns} turns, {budgets.tokens} tokens, {budgets.wall_s:g} s of wall clock")
+    console.print(f"fixture {fixture.digest}\nchecks  {fixture.check_digest}", highlight=False)
+
+
+def _answer(expected: object) -> str:
+    if isinstance(expected, values.ExceptionName):
+        return f"raises {expected.name}"
+    return feedback.compact(expected)
+
+
+@app.command("check")
+def check_tasks(
+    task_id: Annotated[str | None, typer.Argument(help="A task id as `list` prints it.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every task of the source.")] = False,
+    trials: Annotated[int, typer.Option(min=1, help="Seeded trials of every tree.")] = TRIALS,
+    source: Source = "catalogue",
+) -> None:
+    """Certify how tasks are judged: the reference passes, the unrepaired code and the known-bad trees fail."""
+    if (task_id is None) is not everything:
+        raise UserError("one task or all of them?", "rollstream tasks check", "name a task id, or give --all")
+    tasks = load(source)
+    if task_id is not None:
+        _get(tasks, task_id, source)
+        checks = [tasks.checks.get(task_id)]
+    else:
+        checks = list(tasks.checks)
+    found = _certify(checks, trials)
+    _report(found, trials)
+    if not all(certificate.sound for certificate in found):
+        raise typer.Exit(1)
+
+
+def _certify(checks: Iterable[CheckSet], trials: int) -> list[Certificate]:
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from services.tasks.bench import Bench
+    from services.tasks.certify import certify
+
+    waiting = list(checks)
+    began = time.monotonic()
+    found: list[Certificate] = []
+    columns = (TextColumn("certifying"), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    with Bench() as bench, Progress(*columns, console=Console(stderr=True), transient=True, disable=None) as progress:
+        bar = progress.add_task("", total=len(waiting), visible=False)
+        for check in waiting:
+            progress.update(bar, description=check.task_id, visible=time.monotonic() - began > _PATIENCE_S)
+            found.append(certify(bench, check, trials))
+            progress.advance(bar)
+    return found
+
+
+def _report(found: list[Certificate], trials: int) -> None:
+    for certificate in found:
+        if not certificate.sound:
+            typer.echo(f"DEVIATES {certificate.task_id}: {certificate.deviation()}")
+    passed = sum(certificate.reference_passes for certificate in found)
+    base = sum(certificate.kills[0] for certificate in found)
+    known = [kills for certificate in found for kills in certificate.kills[1:]]
+    asked = len(found) * trials
+    typer.echo(f"reference     passed {passed} of {asked} trials")
+    typer.echo(f"unrepaired    killed {base} of {asked} trials")
+    typer.echo(f"known-bad     killed {sum(known)} of {len(known) * trials} trials")
+    sound = sum(certificate.sound for certificate in found)
+    typer.echo(f"{sound} of {len(found)} check sets are sound")
+
+
+def load(source: str) -> TaskSet:
+    """The task set of a `--source`: "catalogue", or the path of a JSON-lines file. Raises UserError."""
+    if source == "catalogue":
+        from services.tasks.build import build_catalogue
+
+        return build_catalogue()
+    from services.tasks.quixbugs import BadProgram, load_quixbugs
+
+    try:
+        return load_quixbugs(Path(source))
+    except BadProgram as error:
+        raise UserError(str(error), do="mend that line; the format is in services/tasks/quixbugs.py") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read tasks: {error}", source, 'give "catalogue" or a JSON-lines file') from error
+
+
+def _get(tasks: TaskSet, task_id: str, source: str) -> Fixture:
+    try:
+        return tasks.get(task_id)
+    except UnknownTask as error:
+        raise UserError(str(error), f"tasks of {source}", "see `rollstream tasks list`") from error
