@@ -101,9 +101,8 @@ def show_task(
     for example in fixture.public_checks:
         console.print(Text(f"  {fixture.entry}({feedback.arguments(example.args)}) -> {_answer(example.expected)}"))
     budgets = fixture.budgets
-    console.print(
-        f"comparator {fixture.comparator}; tools {', '.join(fixture.tools)}; may edit {', '.join(fixture.allowed_globs)}"
-    )
+    editable = ", ".join(fixture.allowed_globs)
+    console.print(f"comparator {fixture.comparator}; tools {', '.join(fixture.tools)}; may edit {editable}")
     console.print(f"budgets: {budgets.turns} turns, {budgets.tokens} tokens, {budgets.wall_s:g} s of wall clock")
     console.print(f"fixture {fixture.digest}\nchecks  {fixture.check_digest}", highlight=False)
 
@@ -147,7 +146,9 @@ def _certify(checks: Iterable[CheckSet], trials: int) -> list[Certificate]:
     began = time.monotonic()
     found: list[Certificate] = []
     columns = (TextColumn("certifying"), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Bench() as bench, Progress(*columns, console=Console(stderr=True), transient=True, disable=None) as progress:
+    console = Console(stderr=True)
+    hidden = not console.is_terminal
+    with Bench() as bench, Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         bar = progress.add_task("", total=len(waiting), visible=False)
         for check in waiting:
             progress.update(bar, description=check.task_id, visible=time.monotonic() - began > _PATIENCE_S)
