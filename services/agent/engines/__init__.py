@@ -1,0 +1,1 @@
+"""Engines behind the one interface of `services.agent.engine`."""

@@ -1,0 +1,63 @@
+"""The policy on disk: a transformers causal LM folder (config, safetensors) with its harness beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from services.agent.harness import Harness
+from services.agent.tokenizer import BEGIN, END, PAD
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Sizes of a policy that is made from nothing."""
+
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 1
+    feed_forward: int = 384
+    vocabulary: int = 512
+    context: int = 512
+
+
+def build(shape: ModelShape, seed: int, init_std: float = 0.02) -> torch.nn.Module:
+    """A new LlamaForCausalLM with random float32 weights; the same seed gives the same weights."""
+    config = LlamaConfig(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.feed_forward,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=shape.context,
+        tie_word_embeddings=True,
+        initializer_range=init_std,
+        pad_token_id=PAD,
+        bos_token_id=BEGIN,
+        eos_token_id=END,
+        attention_dropout=0.0,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    return model.float().eval()
+
+
+def save(folder: Path, model: torch.nn.Module, harness: Harness) -> None:
+    """Write `config.json`, `model.safetensors`, `harness.json` and `tokenizer.json`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder, safe_serialization=True)
+    harness.save(folder)
+
+
+def load(folder: Path, device: str = "cpu") -> torch.nn.Module:
+    """Any causal LM that transformers can load from local files, in evaluation mode. Raises OSError or ValueError."""
+    if not (folder / "config.json").is_file():
+        raise OSError(f"{folder}: no config.json, so this is no checkpoint folder")
+    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype="auto")
+    return model.to(device).eval()
