@@ -1,1 +1,1 @@
-"""What every service stands on: loop, commit watermark, dead letters, object store, settings, lifecycle, telemetry."""
+"""What every service stands on: the loop, commit watermark, dead letters, object store, settings and telemetry."""

@@ -28,6 +28,23 @@ class Kafka(Section):
     session_timeout_ms: int = Field(10_000, ge=1_000)
 
 
+class Runtime(Section):
+    """The loop under every service; the defaults suit one machine as well as a cluster."""
+
+    commit_s: float = Field(0.5, gt=0, description="offsets are committed at most this often")
+    tick_s: float = Field(0.25, gt=0)
+    window_records: int = Field(50_000, ge=1, description="a partition is paused when this many stand above one record")
+    drain_s: float = Field(10.0, ge=0, description="budget of running jobs after SIGTERM")
+    revoke_s: float = Field(3.0, ge=0, description="budget of running jobs before partitions are let go")
+    linger_ms: int = Field(0, ge=0, le=5, description="0 favours latency, 5 favours throughput of many small records")
+    unacknowledged_records: int = Field(20_000, ge=1)
+    unacknowledged_bytes: int = Field(64 * 1024 * 1024, ge=1024)
+    dead_letters_in_a_row: int = Field(20, ge=0, description="more than this many stop the service")
+    dead_letter_ratio: float = Field(0.1, ge=0, le=1)
+    crash_tries: int = Field(3, ge=1, description="crashes on one record before it is dead-lettered")
+    stuck_s: float = Field(120.0, gt=0, description="liveness fails when the loop has not turned for this long")
+
+
 class Store(Section):
     """Object storage: `file:///path` or `s3://bucket/prefix` (then endpoint and keys)."""
 
@@ -43,7 +60,6 @@ class Tasks(Section):
     """Which tasks. `source` is `catalogue` or the path of a QuixBugs-style jsonl file."""
 
     source: str = "catalogue"
-    train_limit: int = Field(0, ge=0, description="0: all")
     seed: int = 0
 
 
@@ -209,6 +225,7 @@ class RunSettings(BaseSettings):
     run_dir: str = "runs/run"
     seed: int = 0
     kafka: Kafka = Kafka()
+    runtime: Runtime = Runtime()
     store: Store = Store()
     tasks: Tasks = Tasks()
     sampling: Sampling = Sampling()

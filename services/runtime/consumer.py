@@ -1,0 +1,155 @@
+"""The consumers: a group member with a rebalance listener, or plain assignment; offsets are never reset silently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from kafka.structs import OffsetAndMetadata
+
+from services.runtime.logs import Log
+from services.runtime.metrics import Metrics
+from services.runtime.settings import RunSettings
+
+LONG_POLL_MS = 500
+"""How long the broker holds an empty fetch: an idle consumer costs two requests a second."""
+
+
+def make_consumer(settings: RunSettings, name: str, group: str | None) -> KafkaConsumer:
+    """A consumer with manual commits. Where to start without an offset is decided by `Source`, in the open."""
+    return KafkaConsumer(
+        bootstrap_servers=settings.kafka.bootstrap.split(","),
+        client_id=name,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        allow_auto_create_topics=False,
+        # Range gives one member the same partition numbers of every topic with the same count: co-partitioning.
+        partition_assignment_strategy=[RangePartitionAssignor],
+        session_timeout_ms=settings.kafka.session_timeout_ms,
+        heartbeat_interval_ms=max(300, settings.kafka.session_timeout_ms // 4),
+        fetch_max_wait_ms=LONG_POLL_MS,
+        max_partition_fetch_bytes=4 * 1024 * 1024,
+        fetch_max_bytes=32 * 1024 * 1024,
+        metrics_enabled=False,
+    )
+
+
+class Source:
+    """One consumer and what it is owed: pauses, the ends to catch up with, named losses."""
+
+    def __init__(self, consumer: KafkaConsumer, log: Log, metrics: Metrics, *, strict: bool = False) -> None:
+        self.consumer = consumer
+        self._log = log
+        self._metrics = metrics
+        self._strict = strict
+        self._ends: dict[TopicPartition, int] = {}
+        self._unknown_ends: set[TopicPartition] = set()
+        self._progress: dict[TopicPartition, tuple[int, float]] = {}
+
+    def start_at(self, partitions: Iterable[TopicPartition], offsets: Mapping[tuple[str, int], int]) -> None:
+        """Assign partitions by hand: from the given offsets, from the beginning where there is none."""
+        wanted = list(partitions)
+        self.consumer.assign(wanted)
+        for tp in wanted:
+            at = offsets.get((tp.topic, tp.partition))
+            if at is None:
+                self.consumer.seek_to_beginning(tp)
+            else:
+                self.consumer.seek(tp, at)
+        self.catch_up_with(wanted)
+
+    def poll(self, timeout_ms: int, max_records: int = 500) -> list[ConsumerRecord]:
+        """Records in delivery order. Raises KafkaError for what waiting will not mend."""
+        try:
+            batches = self.consumer.poll(timeout_ms=timeout_ms, max_records=max_records)
+        except NoOffsetForPartitionError as e:
+            self.consumer.seek_to_beginning(*e.args[0])
+            return []
+        except OffsetOutOfRangeError as e:
+            self._out_of_range(e)
+            return []
+        except KafkaError as e:
+            if not e.retriable:
+                raise
+            self._log.warning("the broker did not answer a poll; trying again", error=repr(e))
+            return []
+        return [record for records in batches.values() for record in records]
+
+    def _out_of_range(self, error: OffsetOutOfRangeError) -> None:
+        """A committed offset that the log no longer (or not yet) has: said aloud, counted, then the log's beginning."""
+        offsets: Mapping[TopicPartition, int] = error.args[0]
+        starts = self.consumer.beginning_offsets(list(offsets), timeout_ms=10_000)
+        for tp, at in offsets.items():
+            lost = max(0, starts[tp] - at)
+            where = f"{tp.topic}[{tp.partition}]"
+            if self._strict:
+                raise KafkaError(
+                    f"{where}: this service's own state says offset {at}, the log begins at {starts[tp]} "
+                    f"and does not reach it; restore an older state or start a new run"
+                )
+            self._metrics.expired(tp.topic, lost)
+            self._log.error("offset outside the log; reading from its beginning", where=where, at=at, lost=lost)
+            self.consumer.seek_to_beginning(tp)
+
+    def pause_only(self, wanted: set[TopicPartition]) -> None:
+        """Make the paused partitions exactly these of the assigned; derived anew each time, since a rebalance
+        silently resumes everything."""
+        assigned = self.consumer.assignment()
+        paused = self.consumer.paused()
+        if to_pause := (wanted & assigned) - paused:
+            self.consumer.pause(*to_pause)
+        if to_resume := (paused & assigned) - wanted:
+            self.consumer.resume(*to_resume)
+
+    def catch_up_with(self, partitions: Iterable[TopicPartition]) -> None:
+        """What stands in these partitions now must be handled before `caught_up`."""
+        self._unknown_ends.update(partitions)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for tp in partitions:
+            self._unknown_ends.discard(tp)
+            self._ends.pop(tp, None)
+            self._progress.pop(tp, None)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether every record up to the ends seen at assignment was returned by `poll`.
+
+        Compares positions, not the last record's offset: markers and compaction leave numbers without records.
+        """
+        if self._unknown_ends:
+            try:
+                self._ends.update(self.consumer.end_offsets(list(self._unknown_ends), timeout_ms=5_000))
+                self._unknown_ends.clear()
+            except KafkaError as e:
+                self._log.warning("the ends of the inputs are not known yet; trying again", error=repr(e))
+                return False
+        for tp, end in list(self._ends.items()):
+            position = self.consumer.position(tp, timeout_ms=1_000) if end else 0
+            if position is not None and position >= end:
+                del self._ends[tp]
+        return not self._ends
+
+    def stalled(self, now: float, after_s: float = 60.0) -> list[str]:
+        """Partitions with unread records whose position has not moved for `after_s` though they are not paused."""
+        out = []
+        paused = self.consumer.paused()
+        for tp in self.consumer.assignment() - paused:
+            high = self.consumer.highwater(tp)
+            state: Any = self._progress.get(tp)
+            at = self.consumer.position(tp, timeout_ms=0)
+            if high is None or at is None or at >= high or state is None or state[0] != at:
+                self._progress[tp] = (at if at is not None else -1, now)
+            elif now - state[1] >= after_s:
+                out.append(f"{tp.topic}[{tp.partition}]")
+        return out
+
+
+def as_commit(offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Watermarks in the client's form; they already are next offsets, nothing is added."""
+    return {TopicPartition(*key): OffsetAndMetadata(offset, "", -1) for key, offset in offsets.items()}

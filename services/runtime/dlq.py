@@ -1,0 +1,81 @@
+"""Dead letters: the original record byte for byte with `dlq.*` headers, and the limit that stops a flood of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.runtime.core import Position
+
+PREFIX = "dlq."
+_MAX_ERROR = 1000
+_WINDOW = 1000
+
+
+@dataclass(frozen=True)
+class DeadLetterPolicy:
+    """At either limit the service stops instead of dropping a flood. `max_ratio` applies from `min_records` on."""
+
+    max_consecutive: int = 20
+    max_ratio: float = 0.1
+    min_records: int = 100
+
+
+class DeadLetterLimit:
+    """Counts good and bad records; old counts fade, so that a long good past does not buy a flood."""
+
+    def __init__(self, policy: DeadLetterPolicy) -> None:
+        self._policy = policy
+        self._consecutive = 0
+        self._bad = 0.0
+        self._all = 0.0
+
+    def good(self) -> None:
+        self._consecutive = 0
+        self._count(0)
+
+    def bad(self) -> str | None:
+        """Count a bad record; the reason to stop, or None when it may be dead-lettered."""
+        self._consecutive += 1
+        self._count(1)
+        p = self._policy
+        if self._consecutive > p.max_consecutive:
+            return f"{self._consecutive} bad records in a row, over {p.max_consecutive}"
+        if self._all >= p.min_records and self._bad / self._all > p.max_ratio:
+            return f"{self._bad / self._all:.0%} of the last records are bad, over {p.max_ratio:.0%}"
+        return None
+
+    def _count(self, bad: int) -> None:
+        self._all += 1
+        self._bad += bad
+        if self._all >= _WINDOW:
+            self._all /= 2
+            self._bad /= 2
+
+
+def headers(
+    original: Sequence[tuple[str, bytes]],
+    position: Position,
+    timestamp_ms: int,
+    *,
+    reason: str,
+    error: str,
+    service: str,
+) -> list[tuple[str, bytes]]:
+    """A new list: the original headers in order, then ours; those of an earlier dead-lettering are replaced."""
+    attempts = 1
+    for name, value in original:
+        if name == "dlq.attempts" and value.isdigit():
+            attempts = int(value) + 1
+    ours = {
+        "dlq.reason": reason,
+        "dlq.error": error[:_MAX_ERROR],
+        "dlq.source.topic": position.topic,
+        "dlq.source.partition": str(position.partition),
+        "dlq.source.offset": str(position.offset),
+        "dlq.source.timestamp": str(timestamp_ms),
+        "dlq.service": service,
+        "dlq.attempts": str(attempts),
+    }
+    kept = [(name, value) for name, value in original if not name.startswith(PREFIX)]
+    return kept + [(name, value.encode()) for name, value in ours.items()]

@@ -1,0 +1,202 @@
+"""Drives the core: decodes records, applies effects, dead-letters poison; the part of the loop without a consumer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.errors import KafkaError
+
+from schemas import codec
+from schemas.record import Record
+from schemas.topics import BY_NAME, dead_letter
+from services.runtime import dlq
+from services.runtime.clock import Clock
+from services.runtime.context import CoreLock
+from services.runtime.core import Core, Effects, Job, Message, Position
+from services.runtime.crashes import CrashMemory
+from services.runtime.logs import Log
+from services.runtime.metrics import Metrics
+from services.runtime.producer import BrokenOutput, Outbox
+from services.runtime.watermark import Watermarks
+from services.runtime.workers import Workers
+
+
+class FailStop(RuntimeError):
+    """Going on would drop or reorder records: the service stops and a person must look."""
+
+
+class CrashedOn(RuntimeError):
+    """The core raised an unexpected exception on one record: a bug."""
+
+    def __init__(self, position: Position, times: int) -> None:
+        super().__init__(f"{position.topic}[{position.partition}]@{position.offset}, crash {times} on this record")
+        self.position = position
+
+
+def decode_message(record: ConsumerRecord) -> Message:
+    """A consumed record as a Message. Raises codec.ContractViolation for everything that is not a legal record."""
+    topic = BY_NAME[record.topic]
+    key = _key(record.key)
+    decoded: Record = codec.decode(topic.record, record.value, record.headers, topic.max_bytes)
+    own = getattr(decoded, topic.key)
+    if own != key:
+        raise codec.ContractViolation("key", f"the key is {key!r}, the record says {topic.key}={own!r}")
+    return Message(
+        position=Position(record.topic, record.partition, record.offset),
+        timestamp_ms=record.timestamp,
+        key=key,
+        headers=dict(record.headers),
+        record=decoded,
+        size=len(record.value) + len(record.key),
+    )
+
+
+def _key(raw: bytes | None) -> str:
+    if raw is None:
+        raise codec.ContractViolation("key", "the message has no key")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as e:
+        raise codec.ContractViolation("key", f"the key is no UTF-8: {e}") from e
+
+
+class Driver:
+    """Owns the core's lock. Every method may be called from any thread; failures go to `fail` or are raised."""
+
+    def __init__(
+        self,
+        *,
+        service: str,
+        outbox: Outbox,
+        watermarks: Watermarks,
+        crashes: CrashMemory,
+        limit: dlq.DeadLetterLimit,
+        clock: Clock,
+        log: Log,
+        metrics: Metrics,
+        stop: threading.Event,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._service = service
+        self._outbox = outbox
+        self._watermarks = watermarks
+        self._crashes = crashes
+        self._limit = limit
+        self._clock = clock
+        self._log = log
+        self._metrics = metrics
+        self._stop = stop
+        self._fail = fail
+        self._lock = CoreLock()
+        self._closed = False
+        self.core: Core
+        self.workers: Workers
+
+    def handle(self, record: ConsumerRecord, *, tracked: bool) -> None:
+        """Give one record to the core. `tracked` records belong to the group and enter the watermark.
+
+        Raises FailStop, or CrashedOn for an unexpected exception of the core.
+        """
+        position = Position(record.topic, record.partition, record.offset)
+        if tracked and not self._watermarks.deliver(position):
+            return
+        self._metrics.consumed(record.topic)
+        if self._crashes.quarantined(position):
+            self._poison(record, position, "crash", "the service crashed on this record again and again", tracked)
+            return
+        try:
+            message = decode_message(record)
+            with self._lock:
+                effects = self.core.handle(message, self._clock.now_ms())
+                self._apply(effects)
+        except codec.ContractViolation as e:
+            self._poison(record, position, e.reason, str(e), tracked)
+        except (FailStop, BrokenOutput, KafkaError):
+            raise
+        except Exception as e:
+            raise CrashedOn(position, self._crashes.crashed(position, e)) from e
+        else:
+            self._limit.good()
+        self._lock.yield_if_wanted()
+
+    def _poison(self, record: ConsumerRecord, position: Position, reason: str, error: str, tracked: bool) -> None:
+        self._metrics.invalid(reason)
+        target = dead_letter(BY_NAME[record.topic])
+        where = f"{position.topic}[{position.partition}]@{position.offset}"
+        if target is None:
+            raise FailStop(
+                f"bad record on the ordered control topic {where}: {error}; it was not skipped, since what follows "
+                f"depends on it. Inspect it with `rollstream tap {position.topic} --full`."
+            )
+        if not tracked:
+            # The group that owns this topic dead-letters it; a reader of copies would only add a second letter.
+            self._log.error("bad record skipped by a reader that does not own it", where=where, error=error)
+            return
+        if (why := self._limit.bad()) is not None:
+            raise FailStop(f"stopped instead of dead-lettering a flood: {why}; the last one is {where}: {error}")
+        self._log.error("dead letter", where=where, to=target, reason=reason, error=error)
+        headers = dlq.headers(
+            record.headers, position, record.timestamp, reason=reason, error=error, service=self._service
+        )
+        done = self._watermarks.resolve([position])
+        self._outbox.send_raw(target, record.key, record.value, headers, lambda: self._watermarks.finish(done))
+
+    def _apply(self, effects: Effects) -> None:
+        """Under the lock: outputs keep the order in which the core made them."""
+        if effects.outputs:
+            done = self._watermarks.resolve(effects.done)
+            self._outbox.send(effects.outputs, lambda: self._watermarks.finish(done))
+        elif effects.done:
+            self._watermarks.finish_now(effects.done)
+        if effects.jobs:
+            self.workers.submit(effects.jobs)
+
+    def job_done(self, job: Job, epoch: int, result: Any) -> None:
+        """On a worker's thread: turn a job's result into effects, unless its partition was lost meanwhile."""
+        try:
+            with self._lock:
+                if self._closed or not self.workers.current(job, epoch):
+                    self._metrics.discarded()
+                    return
+                self._apply(job.then(result))
+        except Exception as e:
+            self._fail(e)
+
+    def emit(self, make: Callable[[], Effects]) -> bool:
+        """See ServiceContext.emit."""
+        while not self._outbox.wait_for_room(0.5):
+            if self._stop.is_set():
+                return False
+        try:
+            with self._lock:
+                if self._closed:
+                    return False
+                self._apply(make())
+        except Exception as e:
+            self._fail(e)
+            return False
+        return True
+
+    def tick(self) -> None:
+        with self._lock:
+            self._apply(self.core.tick(self._clock.now_ms()))
+
+    def caught_up(self) -> None:
+        with self._lock:
+            self._apply(self.core.caught_up(self._clock.now_ms()))
+
+    def revoked(self, numbers: Iterable[int]) -> None:
+        with self._lock:
+            self.core.revoked(frozenset(numbers))
+
+    def assigned(self, numbers: Iterable[int]) -> None:
+        with self._lock:
+            self.core.assigned(frozenset(numbers))
+
+    def close(self) -> None:
+        """From here on nothing enters the outbox."""
+        with self._lock:
+            self._closed = True

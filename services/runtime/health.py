@@ -1,0 +1,59 @@
+"""Liveness, readiness and metrics over HTTP on loopback, answered by a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from services.runtime.errors import UserError
+
+
+class HealthServer:
+    """Serves `/healthz/live`, `/healthz/ready` and `/metrics`.
+
+    Liveness says that the loop still turns; it never asks the broker, since restarting every process does not mend a
+    broker. Readiness says that the service is caught up and owns its share of the partitions.
+    """
+
+    def __init__(
+        self, live: Callable[[], bool], ready: Callable[[], bool], metrics: Callable[[], bytes], port: int = 0
+    ) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path == "/metrics":
+                    self._answer(200, metrics(), "text/plain; version=0.0.4; charset=utf-8")
+                elif self.path in ("/healthz/live", "/healthz/ready"):
+                    good = live() if self.path.endswith("live") else ready()
+                    self._answer(200 if good else 503, b"ok\n" if good else b"no\n", "text/plain")
+                else:
+                    self._answer(404, b"try /healthz/live, /healthz/ready or /metrics\n", "text/plain")
+
+            def _answer(self, status: int, body: bytes, kind: str) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                del format, args  # a probe every second is no event
+
+        try:
+            self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        except OSError as e:
+            raise UserError(
+                f"the health port cannot be opened: {e}", f"127.0.0.1:{port}", "choose another one, or 0 for a free one"
+            ) from e
+        self._server.daemon_threads = True
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(1.0,), name="health", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering; returns within about a second."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(2.0)

@@ -1,0 +1,73 @@
+"""How a service process starts and ends: signals, exit codes, the ready file, and a watchdog over the shutdown."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from services.runtime.logs import Log
+
+EXIT_OK = 0
+EXIT_CRASH = 1
+"""Something unexpected; a restart may mend it and loses nothing."""
+EXIT_USER = 2
+"""A setting or the surroundings must be mended first."""
+EXIT_FAIL_STOP = 3
+"""Stopped on purpose so as not to drop or reorder records; a restart does not help, a person must look."""
+
+
+def install_signals(stop: Callable[[], None]) -> None:
+    """SIGTERM and SIGINT ask for a drain; a second signal ends the process at once. Main thread only."""
+    asked = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        # Nothing but events here: closing a client inside a signal handler can hang on its own locks.
+        nonlocal asked
+        del frame
+        if asked:
+            os._exit(128 + number)
+        asked = True
+        stop()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+
+
+def watchdog(seconds: float, log: Log) -> threading.Timer:
+    """End the process if its shutdown takes longer than all of its own deadlines together."""
+
+    def give_up() -> None:
+        log.error("the shutdown did not end within its deadlines; leaving hard", seconds=seconds)
+        os._exit(EXIT_CRASH)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def write_ready_file(path: Path, port: int) -> None:
+    """`{"pid": …, "health_port": …}`, whole or not at all: whoever started the process finds its endpoints there."""
+    temporary = path.with_name(path.name + ".new")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary.write_text(json.dumps({"pid": os.getpid(), "health_port": port}))
+    os.replace(temporary, path)
+
+
+def reachable(bootstrap: str, timeout_s: float = 1.0) -> bool:
+    """Whether any bootstrap address accepts a connection; asked before a client is made, since a client that cannot
+    connect leaves its thread behind."""
+    for address in bootstrap.split(","):
+        host, _, port = address.strip().rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), timeout_s):
+                return True
+        except (OSError, ValueError):
+            continue
+    return False

@@ -1,0 +1,87 @@
+"""What must be there before the first record: a broker that answers, and every topic that is read or written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError, KafkaTimeoutError
+
+from schemas.topics import ALL, GROUPED, dead_letter
+from services.runtime.clock import Clock
+from services.runtime.context import ServiceSpec
+from services.runtime.errors import UserError
+from services.runtime.lifecycle import reachable
+from services.runtime.logs import Log
+from services.runtime.producer import make_producer
+from services.runtime.settings import RunSettings
+
+
+class Stopped(Exception):
+    """The service was asked to end while it waited for something at its start."""
+
+
+class Startup:
+    """Waits, and says what for; `turn` is called in every wait, beats the heart and raises Stopped."""
+
+    def __init__(
+        self,
+        spec: ServiceSpec,
+        settings: RunSettings,
+        *,
+        clock: Clock,
+        log: Log,
+        stop: threading.Event,
+        turn: Callable[[], None],
+    ) -> None:
+        self._spec = spec
+        self._settings = settings
+        self._clock = clock
+        self._log = log
+        self._stop = stop
+        self._turn = turn
+
+    def connect(self) -> KafkaProducer:
+        """Wait for a broker: one that is down is no reason to exit. Raises UserError when none is configured."""
+        bootstrap = self._settings.kafka.bootstrap
+        if not bootstrap:
+            raise UserError("no broker is configured", "kafka.bootstrap", "set it to HOST:PORT of the broker")
+        said = float("-inf")
+        while True:
+            self._turn()
+            if reachable(bootstrap):
+                try:
+                    return make_producer(self._settings, f"{self._settings.run_id}.{self._spec.name}")
+                except KafkaError as e:
+                    self._log.warning("the broker accepts connections but does not answer yet", error=repr(e))
+            if self._clock.monotonic() - said > 10:
+                said = self._clock.monotonic()
+                self._log.warning("waiting for the broker", bootstrap=bootstrap)
+            self._stop.wait(0.2)
+
+    def topics(self, producer: KafkaProducer) -> dict[str, int]:
+        """Partition count of every topic read or written; the producer knows them all before the first record.
+
+        Raises UserError when topics keyed by group differ in partition count.
+        """
+        spec = self._spec
+        outputs = [topic for topic in ALL if spec.name in topic.producers]
+        reads = [*spec.inputs, *spec.broadcast]
+        letters = [name for topic in spec.inputs if (name := dead_letter(topic))]
+        counts: dict[str, int] = {}
+        for name in dict.fromkeys([t.name for t in (*reads, *outputs)] + letters):
+            while name not in counts:
+                self._turn()
+                try:
+                    counts[name] = len(producer.partitions_for(name))
+                except KafkaTimeoutError:
+                    self._log.warning("waiting for a topic that does not exist", topic=name)
+        grouped = {t.name: counts[t.name] for t in reads if t.partition_class == GROUPED}
+        if len(set(grouped.values())) > 1:
+            raise UserError(
+                f"topics keyed by group have different partition counts: {grouped}",
+                self._settings.kafka.bootstrap,
+                "counts never change in place: use a fresh broker folder or new topic names",
+            )
+        return counts

@@ -1,0 +1,145 @@
+"""The object store as a folder: a temporary file, an fsync, one atomic rename or link."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from services.runtime.errors import UserError
+from services.runtime.store import ContentAddressed, MissingObject, StoreFull, checked_key
+
+_TEMPORARY = ".incoming"
+
+
+class LocalStore(ContentAddressed):
+    """Objects are files under `root`. `fsync` False trades safety against a power cut for speed; a crash of the
+    process alone never loses or tears an object either way."""
+
+    def __init__(self, root: Path, *, fsync: bool = True) -> None:
+        self._root = root
+        self._fsync = fsync
+        try:
+            (root / _TEMPORARY).mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise UserError(
+                f"the object store folder cannot be made: {e}", str(root), "choose another store.url"
+            ) from e
+        self._sweep()
+
+    def __str__(self) -> str:
+        return f"file://{self._root}"
+
+    def _sweep(self) -> None:
+        """Remove temporary files of processes that died, which nobody else can still be writing."""
+        for path in (self._root / _TEMPORARY).iterdir():
+            owner = path.name.partition("-")[0]
+            if owner.isdigit() and not _alive(int(owner)):
+                path.unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self._root / checked_key(key)
+
+    def put(self, key: str, data: bytes | Path) -> None:
+        """See ObjectStore."""
+        path = self._path(key)
+        with self._written(data, key) as temporary:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(temporary, path)
+        self._sync_folder(path.parent)
+
+    def put_if_absent(self, key: str, data: bytes | Path) -> bool:
+        """See ObjectStore. A hard link fails where a file is, so that two writers cannot both win."""
+        path = self._path(key)
+        if path.exists():
+            return False
+        with self._written(data, key) as temporary:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+        self._sync_folder(path.parent)
+        return True
+
+    @contextlib.contextmanager
+    def _written(self, data: bytes | Path, key: str) -> Iterator[str]:
+        """The data as a complete temporary file, gone afterwards. ENOSPC anywhere inside becomes StoreFull."""
+        temporary = ""
+        try:
+            fd, temporary = tempfile.mkstemp(prefix=f"{os.getpid()}-", dir=self._root / _TEMPORARY)
+            with os.fdopen(fd, "wb") as out:
+                if isinstance(data, bytes):
+                    out.write(data)
+                else:
+                    with data.open("rb") as source:
+                        shutil.copyfileobj(source, out, 1024 * 1024)
+                out.flush()
+                os.fchmod(out.fileno(), 0o644)
+                if self._fsync:
+                    os.fsync(out.fileno())
+            yield temporary
+        except OSError as e:
+            if e.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StoreFull(
+                    f"no space left for object {key}", str(self._root), "free space there, then start again: "
+                    "nothing that was stored is lost, and the object will be written again",
+                ) from e  # fmt: skip
+            if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise UserError(f"object {key} cannot be written: {e.strerror}", str(self._root), "check rights") from e
+            raise
+        finally:
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)
+
+    def _sync_folder(self, folder: Path) -> None:
+        if not self._fsync:
+            return
+        while True:
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            if folder == self._root:
+                return
+            folder = folder.parent
+
+    def get(self, key: str) -> bytes:
+        """See ObjectStore."""
+        try:
+            return self._path(key).read_bytes()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise MissingObject(key, str(self)) from None
+
+    def exists(self, key: str) -> bool:
+        """See ObjectStore."""
+        return self._path(key).is_file()
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """See ObjectStore."""
+        folder = self._root / prefix.rpartition("/")[0]
+        found = []
+        for here, folders, files in os.walk(folder):
+            folders[:] = [f for f in folders if f != _TEMPORARY]
+            base = Path(here).relative_to(self._root).as_posix()
+            found += [name if base == "." else f"{base}/{name}" for name in files]
+        yield from sorted(key for key in found if key.startswith(prefix))
+
+    def delete(self, key: str) -> None:
+        """See ObjectStore."""
+        self._path(key).unlink(missing_ok=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
