@@ -1,0 +1,110 @@
+"""Which jail-owning process this is on its machine, and the sweep of what killed ones left behind.
+
+An instance is a number with a lock file that the kernel lets go when its process dies. It owns the slots (user ids,
+control groups) of that number; whoever gets the number next removes what its dead owner left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+from services.runtime.errors import UserError
+from services.runtime.jail import cgroup
+
+SLOTS = 250
+FIRST_UID = 60_001
+MAX_INSTANCES = 16
+
+
+def lock_folder() -> Path:
+    """Folder of the lock files: one per user of this machine."""
+    if os.geteuid() == 0:
+        return Path("/run/rollstream-jails")
+    return Path(tempfile.gettempdir()) / f"rollstream-jails-{os.geteuid()}"
+
+
+class Instance:
+    """A held instance number. `label(…)` names everything that belongs to it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Take the first free number. Raises UserError when all are taken or the folder is not ours."""
+        self._folder = folder or lock_folder()
+        with contextlib.suppress(FileExistsError):
+            self._folder.mkdir(mode=0o700)
+        if self._folder.lstat().st_uid != os.geteuid():
+            raise UserError("the folder of the sandbox locks belongs to another user", str(self._folder), "remove it")
+        for number in range(MAX_INSTANCES):
+            fd = self._try(number)
+            if fd is not None:
+                self.number, self._fd = number, fd
+                return
+        raise UserError(
+            f"all {MAX_INSTANCES} sandbox instances of this machine are in use",
+            str(self._folder),
+            "stop a sandbox or verifier service",
+        )
+
+    def _try(self, number: int) -> int | None:
+        fd = os.open(self._folder / f"{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            return None
+        return fd
+
+    @property
+    def label(self) -> str:
+        """Name of this instance's processes (argv[0]) and prefix of its control groups."""
+        return f"{cgroup.PREFIX}{self.number}"
+
+    def uid(self, slot: int) -> int:
+        """User id of a slot; 0 means "keep the caller's", where only root could change it."""
+        return FIRST_UID + self.number * SLOTS + slot if os.geteuid() == 0 else 0
+
+    def sweep(self, layout: cgroup.Layout) -> list[str]:
+        """Remove what dead instances left: their processes and control groups. Returns what was found."""
+        found: list[str] = []
+        for number in range(MAX_INSTANCES):
+            fd = None if number == self.number else self._try(number)
+            if number != self.number and fd is None:
+                continue  # alive
+            try:
+                found += _sweep_one(f"{cgroup.PREFIX}{number}", layout)
+            finally:
+                if fd is not None:
+                    os.close(fd)
+        return found
+
+    def release(self) -> None:
+        """Give the number back."""
+        os.close(self._fd)
+
+
+def _sweep_one(label: str, layout: cgroup.Layout) -> list[str]:
+    found = []
+    for pid in labelled(label):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+            found.append(f"process {pid}")
+    for group in cgroup.leftovers(layout, f"{label}-"):
+        if group.remove():
+            found.append(f"control group {label}")
+    return found
+
+
+def labelled(label: str) -> list[int]:
+    """Process ids whose argv[0] is exactly `label`."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                raw = Path("/proc", entry, "cmdline").read_bytes()
+                if raw.split(b"\0", 1)[0] == label.encode():
+                    found.append(int(entry))
+    return found

@@ -1,0 +1,308 @@
+"""Starts jails: one `JailHost` per service owns the spawner, the slots and the staged interpreter; a `Jail` is one run."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import re
+import resource
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from services.runtime.errors import UserError
+from services.runtime.jail import cgroup, seccomp, tree
+from services.runtime.jail.instance import SLOTS, Instance
+from services.runtime.jail.limits import JailFault, Limits, Usage
+
+_BOOT_S = 15.0
+
+
+@dataclass
+class Slot:
+    """One place for a jail: its user id and its control group."""
+
+    number: int
+    uid: int
+    group: cgroup.Group
+    limits: Limits | None = None
+
+
+def find_bwrap() -> str:
+    """Path of bubblewrap 0.8 or newer. Raises UserError."""
+    path = shutil.which("bwrap")
+    if path is None:
+        raise UserError("bubblewrap (bwrap) is missing, so no sandbox can be made", do="apt-get install bubblewrap")
+    try:
+        text = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"bubblewrap does not run: {error}", path, "apt-get install --reinstall bubblewrap") from error
+    version = re.search(r"(\d+)\.(\d+)", text)
+    if version is None or (int(version[1]), int(version[2])) < (0, 8):
+        raise UserError(
+            f"bubblewrap is {text.strip() or 'of unknown version'}, 0.8 or newer is needed", path, "upgrade it"
+        )
+    return path
+
+
+def bwrap_arguments(bwrap: str, root: Path, limits: Limits) -> list[str]:
+    """Command line of one jail. The interpreter is process 1 and nothing on it names anything of the host but `root`."""
+    return [
+        bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1", "--die-with-parent", "--new-session",
+        "--hostname", "jail", "--ro-bind", str(root), "/", "--size", str(limits.tmp_bytes), "--tmpfs", "/tmp",
+        "--chdir", "/tmp", "--seccomp", "3", "--", tree.PYTHON, "-I", "-S", "-B", tree.WORKER,
+    ]  # fmt: skip
+
+
+class Jail:
+    """One running jail: pipes to its worker and the kernel's evidence about it. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        host: JailHost,
+        slot: Slot,
+        process: tuple[int, int],
+        pipes: tuple[int, int, int],
+        before: cgroup.Counters | None,
+    ) -> None:
+        self._host = host
+        self._slot = slot
+        self._pid, self._pidfd = process
+        self.requests, self.replies, self.log = pipes
+        self._before = before
+        self.started_s = time.monotonic()
+        self.log_tail = b""
+        self.closed = False
+
+    def cpu_s(self) -> float | None:
+        """CPU seconds used so far by everything inside; None without a control group."""
+        now = self._slot.group.counters()
+        return None if now is None or self._before is None else now.cpu_s - self._before.cpu_s
+
+    def host_wait_s(self) -> float | None:
+        """Seconds for which the first inner process was runnable without a CPU; None when it is gone."""
+        inner = self._inner()
+        if inner is None:
+            return None
+        try:
+            return int(Path(f"/proc/{inner}/schedstat").read_text().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return None
+
+    def _inner(self) -> int | None:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return int(Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text().split()[0])
+        return None
+
+    def close_requests(self) -> None:
+        """No more requests: an honest worker ends."""
+        if self.requests >= 0:
+            os.close(self.requests)
+            self.requests = -1
+
+    def close(self) -> Usage:
+        """Kill what is left, read the counters, give the slot back. Never raises; a slot that is not clean is retired."""
+        if self.closed:
+            return Usage()
+        self.closed = True
+        group = self._slot.group
+        wait_s = self.host_wait_s()
+        clean = self._end()
+        for fd in (self.requests, self.replies, self.log):
+            if fd >= 0:
+                os.close(fd)
+        os.close(self._pidfd)
+        waited = self._host.reap(self._pid) if clean else None
+        clean = group.kill() and clean
+        usage = self._usage(waited, wait_s)
+        self._host.give_back(self._slot, clean)
+        return usage
+
+    def _end(self) -> bool:
+        """Kill the inner process first: bubblewrap then reaps it (no zombie, its CPU time is known) and ends itself."""
+        inner = self._inner()
+        if inner is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(inner, signal.SIGKILL)
+            if select.select([self._pidfd], [], [], 1.0)[0]:
+                return True
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        return bool(select.select([self._pidfd], [], [], 5.0)[0])
+
+    def _usage(self, waited: float | None, host_wait_s: float | None) -> Usage:
+        group = self._slot.group
+        try:
+            now = group.counters()
+        except JailFault:
+            now = None
+        if now is None or self._before is None:
+            return Usage(cpu_s=waited, host_wait_s=host_wait_s)
+        return Usage(
+            cpu_s=now.cpu_s - self._before.cpu_s,
+            memory_bytes=group.peak(),
+            oom_kills=now.oom_kills - self._before.oom_kills,
+            pids_denied=now.pids_denied - self._before.pids_denied,
+            host_wait_s=host_wait_s,
+        )
+
+
+class JailHost:
+    """Owner of everything that jails need. Thread-safe; `close` ends every jail."""
+
+    def __init__(self, slots: int, instance: Instance | None = None) -> None:
+        """Stage the interpreter, take an instance number, sweep leftovers, start the spawner. Raises UserError."""
+        if not 1 <= slots <= SLOTS:
+            raise UserError(f"{slots} sandbox slots are wanted, at most {SLOTS} are possible", do="lower the setting")
+        self._bwrap = find_bwrap()
+        self.root = tree.staged()
+        self.instance = instance or Instance()
+        self.layout = cgroup.detect()
+        self.swept = self.instance.sweep(self.layout)
+        self._lock = threading.Lock()
+        self._free = [self._slot(number) for number in reversed(range(slots))]
+        self._retired = 0
+        self._start_spawner()
+
+    def _slot(self, number: int) -> Slot:
+        name = f"{self.instance.label}-{number}"
+        return Slot(number, self.instance.uid(number), cgroup.Group(self.layout, name))
+
+    def _start_spawner(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="rollstream-jail-")
+        filter_path = Path(self._folder.name) / "filter.bpf"
+        filter_path.write_bytes(seccomp.program())
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        script = Path(__file__).with_name("spawner.py")
+        python = getattr(sys, "_base_executable", sys.executable)
+        self._process = subprocess.Popen(
+            [python, "-I", "-S", "-B", str(script), str(filter_path)], stdin=theirs, close_fds=True
+        )
+        theirs.close()
+        ours.settimeout(_BOOT_S)
+        self._channel = ours
+
+    @property
+    def retired(self) -> int:
+        """How many slots could not be cleaned and are out of use."""
+        return self._retired
+
+    def launch(self, limits: Limits) -> Jail:
+        """Start a jail; its worker says nothing before it is asked. Raises JailFault."""
+        with self._lock:
+            if not self._free:
+                raise JailFault("no free sandbox slot")
+            slot = self._free.pop()
+        ends: list[int] = []
+        try:
+            if slot.limits != limits:
+                slot.group.create()
+                slot.group.limit(limits)
+                slot.limits = limits
+            slot.group.peak(reset=True)
+            before = slot.group.counters()
+            request_r, request_w = os.pipe()
+            ends += [request_r, request_w]
+            reply_r, reply_w = os.pipe()
+            ends += [reply_r, reply_w]
+            log_r, log_w = os.pipe()
+            ends += [log_r, log_w]
+            for fd in (request_w, reply_r, log_r):
+                os.set_blocking(fd, False)
+            answer, fds = self._ask(self._request(slot, limits), [request_r, reply_w, log_w])
+        except (OSError, JailFault) as error:
+            for fd in ends:
+                os.close(fd)
+            self.give_back(slot, slot.group.kill())
+            raise JailFault(f"a sandbox did not start: {error}") from error
+        for fd in (request_r, reply_w, log_w):
+            os.close(fd)
+        return Jail(self, slot, (int(answer["pid"]), fds[0]), (request_w, reply_r, log_r), before)
+
+    def _request(self, slot: Slot, limits: Limits) -> dict[str, object]:
+        rlimits = [
+            (resource.RLIMIT_NOFILE, limits.files),
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_FSIZE, limits.file_bytes),
+            (resource.RLIMIT_CPU, limits.cpu_s),
+        ]
+        if slot.group.version == 0:
+            rlimits.append((resource.RLIMIT_AS, limits.memory_bytes))
+        return {
+            "label": self.instance.label,
+            "argv": bwrap_arguments(self._bwrap, self.root, limits),
+            "uid": slot.uid,
+            "join": slot.group.join_paths,
+            "rlimits": rlimits,
+        }
+
+    def _ask(self, request: dict[str, object], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+        with self._lock:
+            try:
+                self._channel.sendmsg(
+                    [json.dumps(request).encode()],
+                    [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [],
+                )
+                data, ancillary, _, _ = self._channel.recvmsg(4096, socket.CMSG_SPACE(4))
+            except OSError as error:
+                raise JailFault(f"the spawner does not answer: {error}") from error
+        if not data:
+            raise JailFault("the spawner is gone")
+        passed = array.array("i")
+        for _, _, raw in ancillary:
+            passed.frombytes(raw)
+        answer = json.loads(data)
+        if "error" in answer:
+            raise JailFault(answer["error"])
+        return answer, list(passed)
+
+    def reap(self, pid: int) -> float | None:
+        """CPU seconds of an ended jail as its bubblewrap was charged; None when not known."""
+        try:
+            answer, _ = self._ask({"wait": pid}, [])
+        except JailFault:
+            return None
+        value = answer.get("cpu_s")
+        return value if isinstance(value, float) else None
+
+    def give_back(self, slot: Slot, clean: bool) -> None:
+        """A slot is free again; one that is not clean stays out of use until the service starts again."""
+        with self._lock:
+            if clean:
+                self._free.append(slot)
+            else:
+                self._retired += 1
+
+    def close(self) -> None:
+        """End the spawner (every jail dies with it), remove the control groups, free the instance number."""
+        self._channel.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        _sweep_own(self.instance, self.layout)
+        self._folder.cleanup()
+        self.instance.release()
+
+    def __enter__(self) -> JailHost:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _sweep_own(instance: Instance, layout: cgroup.Layout) -> None:
+    for group in cgroup.leftovers(layout, f"{instance.label}-"):
+        group.remove()

@@ -1,0 +1,57 @@
+"""What a jail may use, what was measured of it, and the two kinds of error around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+class JailFault(Exception):
+    """The jail itself failed (start, pipe, cgroup): infrastructure, never the candidate."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one jail. `memory_bytes` covers heap, tmpfs and page cache together where a cgroup enforces it."""
+
+    memory_bytes: int = 256 * MIB
+    processes: int = 16
+    tmp_bytes: int = 16 * MIB
+    cpu_s: int = 10  # whole life of the first process; the kernel kills at this (RLIMIT_CPU)
+    files: int = 64
+    file_bytes: int = 16 * MIB
+    log_bytes: int = 64 * 1024
+    reply_bytes: int = 4 * MIB
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Kernel-side counters of one jail's life; None where nothing on this host measures it.
+
+    `host_wait_s` is how long the first process was runnable without getting a CPU (schedstat run delay).
+    """
+
+    cpu_s: float | None = None
+    memory_bytes: int | None = None
+    oom_kills: int | None = None
+    pids_denied: int | None = None
+    host_wait_s: float | None = None
+
+
+def host_pressure() -> float | None:
+    """Share (0..1) of the last 10 s in which some task of this host waited for a CPU; None without PSI."""
+    try:
+        with open("/proc/pressure/cpu", encoding="ascii") as file:
+            return float(file.readline().split("avg10=")[1].split()[0]) / 100.0
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def host_oom_kills() -> int | None:
+    """Count of tasks killed by any out-of-memory event on this host since boot; None when not readable."""
+    try:
+        with open("/proc/vmstat", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+    except (OSError, StopIteration, ValueError):
+        return None
