@@ -64,6 +64,7 @@ class GroupClosed(Record):
         (
             "member_trials",
             "member_attempts",
+            "member_rewards",
             "member_coefficients",
             "member_lags",
             "member_invocations",
@@ -92,6 +93,7 @@ class GroupAdmission(Record):
     max_lag: int
     member_trials: tuple[str, ...]
     member_attempts: tuple[int, ...]
+    member_rewards: tuple[float | None, ...]
     member_coefficients: tuple[float | None, ...]
     member_lags: tuple[int, ...]
     member_invocations: tuple[int, ...]

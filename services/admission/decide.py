@@ -87,6 +87,7 @@ def decide(group: GroupClosed, standing: Standing, now_ms: int) -> GroupAdmissio
         max_lag=standing.max_lag,
         member_trials=group.member_trials,
         member_attempts=group.member_attempts,
+        member_rewards=group.member_rewards,
         member_coefficients=group.member_coefficients,
         member_lags=tuple(
             standing.trainer_version - version if version >= 0 else NEVER_SAMPLED for version in group.member_versions

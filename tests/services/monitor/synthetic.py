@@ -209,6 +209,7 @@ class Run:
                 decision="admitted" if reason is None else "excluded", reason=reason, task_id=closed.task_id,
                 family=closed.family, contrast=closed.contrast, trainer_version=trainer_version, max_lag=2,
                 member_trials=closed.member_trials, member_attempts=closed.member_attempts,
+                member_rewards=closed.member_rewards,
                 member_coefficients=closed.member_coefficients, member_lags=(lag,) * self.group_size,
                 member_invocations=closed.member_invocations, member_tokens=closed.member_tokens,
                 pass_rate=closed.mean, oldest_version=closed.member_versions[0],
