@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +13,9 @@ from schemas.topics import GROUP_ADMISSION
 from services.admission.decide import Standing, contradicts_itself, decide
 from services.runtime.core import BaseCore, Effects, Message, Output, Position, finished
 
+SETTLE_MS = 2_000
+"""How long a decision that was read back stays unfinished: it may be seen before the producer hears that it was
+written, and the closure that it belongs to must be committed first."""
 REMEMBERED = 65_536
 """Decided groups that are remembered in one partition, against a group that is closed or delivered twice."""
 
@@ -23,7 +26,7 @@ class _Partition:
 
     catching_up: bool = True
     waiting: list[tuple[Position, GroupClosed]] = field(default_factory=list)
-    read_back: list[Position] = field(default_factory=list)
+    read_back: deque[tuple[Position, int]] = field(default_factory=deque)
     decided: OrderedDict[str, None] = field(default_factory=OrderedDict)
 
     def remember(self, group_id: str) -> None:
@@ -36,8 +39,8 @@ class AdmissionCore(BaseCore):
     """Closed groups in, one decision each out; groups of the evaluation split pass without one.
 
     Decisions wait while catching up (the decision may stand further on in the log) and until a published version is
-    known. Our own records read back while catching up are finished only with the closures before them: else a second
-    crash would find a closure without the decision that belongs to it.
+    known. Our own records, read back, are finished later than the closures that they belong to: else a crash could find
+    a closure without its decision.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class AdmissionCore(BaseCore):
             return finished(message)
         state = self._partitions.setdefault(message.partition, _Partition())
         if isinstance(record, GroupAdmission):
-            return self._read_back(state, record, message)
+            return self._read_back(state, record, message.position, now_ms)
         if not isinstance(record, GroupClosed):
             raise ContractViolation("topic", f"admission does not read {type(record).__name__}")
         if record.run_id != self._run_id or record.split == "eval":
@@ -98,13 +101,20 @@ class AdmissionCore(BaseCore):
             effects += self._decide_all(now_ms)
         return effects
 
-    def _read_back(self, state: _Partition, record: GroupAdmission, message: Message) -> Effects:
+    def _read_back(self, state: _Partition, record: GroupAdmission, position: Position, now_ms: int) -> Effects:
         if record.run_id == self._run_id and record.stage == "admission":
             state.remember(record.group_id)
-        if state.catching_up:
-            state.read_back.append(message.position)
-            return Effects()
-        return finished(message)
+        state.read_back.append((position, now_ms))
+        return Effects()
+
+    def tick(self, now_ms: int) -> Effects:
+        effects = Effects()
+        for state in self._partitions.values():
+            if state.catching_up or state.waiting:
+                continue
+            while state.read_back and state.read_back[0][1] <= now_ms - SETTLE_MS:
+                effects.done.append(state.read_back.popleft()[0])
+        return effects
 
     def _decide_all(self, now_ms: int) -> Effects:
         effects = Effects()
@@ -122,8 +132,6 @@ class AdmissionCore(BaseCore):
                 state.remember(group.group_id)
                 effects.outputs.append(Output(GROUP_ADMISSION, self._decision(group, now_ms)))
         state.waiting.clear()
-        effects.done += state.read_back
-        state.read_back.clear()
         return effects
 
     def _decision(self, group: GroupClosed, now_ms: int) -> GroupAdmission:

@@ -1,0 +1,1 @@
+"""Dispatch: which task next, for how many, and is there credit for it?"""
