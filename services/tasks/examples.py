@@ -8,7 +8,7 @@ from typing import Any
 from services.tasks import catalogue, comparators, feedback, values
 from services.tasks.comparators import Outcome
 from services.tasks.fixture import Example, Fixture
-from services.tasks.guard import LONG_TICKS, Guarded
+from services.tasks.guard import LONG_TICKS, Guarded, Overgrown
 from services.tasks.oracle import Oracle
 
 VISIBLE = 4
@@ -44,7 +44,7 @@ def is_short(args: tuple[Any, ...], expected: Outcome) -> bool:
 def first_failure(source: str, entry: str, key: str, checks: tuple[Example, ...]) -> str | None:
     """What one of our own functions does on the first check that it fails, in the words of `feedback` (None: passes).
 
-    Runs in this process: for functions made by the bug generator, never for a policy's text.
+    Runs in this process: for functions made by the bug generator, never for a policy's text. Raises guard.Overgrown.
     """
     function, oracle, comparator = _guarded(source, entry), _oracle(key), catalogue.problem(key).comparator
     for check in checks:
@@ -70,12 +70,10 @@ def draw(key: str, source: str, rng: Random, count: int = VISIBLE) -> tuple[Exam
         if not is_short(args, expected):
             continue
         example = example_of(args, expected)
-        if failing is None:
-            got = function.ask(args, LONG_TICKS)
-            if got is None or not comparators.agree(problem.comparator, expected, got):
-                failing = example
-                others.pop(values.dumps(args), None)
-                continue
+        if failing is None and _fails(function, args, expected, problem.comparator):
+            failing = example
+            others.pop(values.dumps(args), None)
+            continue
         if failing is None or args != failing.args:
             others[values.dumps(args)] = example
         if failing is not None and len(others) >= count - 1:
@@ -83,6 +81,15 @@ def draw(key: str, source: str, rng: Random, count: int = VISIBLE) -> tuple[Exam
             if len({values.dumps(shown.expected) for shown in chosen}) > 1:
                 return chosen
     raise ValueError(f"{key}: no short example shows the bug, or all short ones have one answer")
+
+
+def _fails(function: Guarded, args: tuple[Any, ...], expected: Outcome, comparator: str) -> bool:
+    """Whether the function visibly fails on `args`; an input on which it outgrows the guard is no example."""
+    try:
+        got = function.ask(args, LONG_TICKS)
+    except Overgrown:
+        return False
+    return got is None or not comparators.agree(comparator, expected, got)
 
 
 def make_example_draws(fixture: Fixture, rng: Random) -> tuple[Example, ...]:

@@ -13,8 +13,9 @@ from services.tasks.comparators import Outcome
 # First a short leash, since most runs need few steps; a run that ends on it gets the long one before it is endless.
 SHORT_TICKS = 120
 LONG_TICKS = 4_000
+# Above what a loop can add item by item within its ticks, so that only growth by multiples meets it.
+MAX_LENGTH = 5 * LONG_TICKS
 MAX_INT = 10**7
-MAX_LENGTH = 2_000
 
 _SAFE = (abs, chr, dict, enumerate, int, len, list, max, min, ord, range, reversed, set, sorted, str, sum, zip)
 _BUILTINS: dict[str, Any] = {item.__name__: item for item in _SAFE} | {"ValueError": ValueError}

@@ -1,0 +1,101 @@
+"""Protects the importer: 31 real programs become sound tasks, and a bad file gives one message that names the line."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from services.tasks.bench import Bench
+from services.tasks.certify import certify
+from services.tasks.quixbugs import BadProgram, load_quixbugs
+from services.tasks.taskset import HELDOUT_FAMILIES, TaskSet, load_hidden, load_public
+
+# Their unrepaired programs loop for ever on a case, which costs the whole call limit each time.
+ENDLESS = {"bitcount", "find_first_in_sorted", "sqrt"}
+
+
+@pytest.fixture(scope="module")
+def tasks(shared_equipment: Path) -> TaskSet:
+    path = shared_equipment / "data" / "quixbugs.jsonl"
+    if not path.is_file():
+        pytest.skip(f"the benchmark's file is absent: {path}")
+    return load_quixbugs(path)
+
+
+def test_all_programs_arrive(tasks: TaskSet) -> None:
+    assert len(tasks.fixtures) == 31
+    assert len(tasks.split(HELDOUT_FAMILIES)) == 31
+    assert sum(len(check.fixed_cases) for check in tasks.checks) == 240  # of 242; two are beyond useful time
+    assert all(check.evidence == "E2" for check in tasks.checks)
+    assert load_public(tasks.public_document()).fixtures == tasks.fixtures
+    assert load_hidden(tasks.hidden_document()).by_id == tasks.checks.by_id
+
+
+def test_hidden_cases_remain(tasks: TaskSet) -> None:
+    for fixture in tasks.fixtures:
+        assert 1 <= len(fixture.public_checks) < len(tasks.checks.get(fixture.task_id).fixed_cases)
+        assert fixture.first_failure.startswith("FAIL ")
+
+
+def test_correct_programs_pass_and_buggy_ones_fail(tasks: TaskSet) -> None:
+    with Bench() as bench:
+        for check in tasks.checks:
+            if check.entry not in ENDLESS:
+                certificate = certify(bench, check, 1)
+                assert certificate.sound, f"{check.task_id}: {certificate.deviation()}"
+
+
+def test_endless_programs_fail_too(tasks: TaskSet) -> None:
+    """With the unrepaired program only, and a shorter limit than the verifier grants: each refusal costs it whole."""
+    with Bench() as bench:
+        for check in tasks.checks:
+            if check.entry in ENDLESS:
+                certificate = certify(bench, replace(check, call_cpu_s=0.5, known_bad=check.known_bad[:1]), 1)
+                assert certificate.sound, f"{check.task_id}: {certificate.deviation()}"
+
+
+GOOD = {
+    "name": "twice",
+    "buggy": "def twice(x):\n    yield x\n    yield x + 1\n",
+    "correct": "def twice(x):\n    yield x\n    yield x\n",
+    "cases": [[[1], [1, 1]], [2, [2, 2]], [[[3]], [[3], [3]]]],
+}
+
+
+def write(path: Path, *programs: object) -> Path:
+    path.write_text("\n".join(item if isinstance(item, str) else json.dumps(item) for item in programs) + "\n")
+    return path
+
+
+def test_generators_and_lone_arguments(tmp_path: Path) -> None:
+    tasks = load_quixbugs(write(tmp_path / "ours.jsonl", GOOD, ""))
+    (fixture,) = tasks.fixtures
+    assert fixture.task_id == "quixbugs/twice/original"
+    assert fixture.first_failure == "FAIL 1 want [1,1] got [1,2]"
+    with Bench() as bench:
+        assert certify(bench, tasks.checks.get(fixture.task_id), 2).sound
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("{", "not JSON"),
+        ([], "an object is needed"),
+        ({**GOOD, "name": ""}, "'name' must be text"),
+        ({**GOOD, "name": "two words"}, "name of a function"),
+        ({**GOOD, "buggy": None}, "'buggy' must be text"),
+        ({**GOOD, "cases": []}, "'cases' must be"),
+        ({**GOOD, "cases": [[1]]}, "'cases' must be"),
+        ({**GOOD, "buggy": GOOD["correct"]}, "passes all of its cases"),
+        (GOOD, "is in the file twice"),
+    ],
+)
+def test_bad_line_is_named(tmp_path: Path, bad: object, message: str) -> None:
+    with pytest.raises(BadProgram, match=f"line 2: .*{message}"):
+        load_quixbugs(write(tmp_path / "bad.jsonl", GOOD, bad))
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    with pytest.raises(BadProgram, match="holds no program"):
+        load_quixbugs(write(tmp_path / "empty.jsonl"))
