@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from schemas.record import Record
 
 Cell = tuple[str, int]
 """A text and the width it is padded to (0: as long as it is)."""
 
 
-def shorten(values: Sequence[Any], full: bool = False, head: int = 2) -> str:
+def shorten(values: Sequence[Any] | npt.NDArray[Any], full: bool = False, head: int = 2) -> str:
     """`[1, 2, … +998]`: the first `head` values and how many more there are; all of them with `full`."""
     shown = [_number(v) for v in (values if full else values[:head])]
     more = len(values) - len(shown)

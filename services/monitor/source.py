@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 import heapq
+import logging
 import re
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +25,10 @@ CONNECT_S = 3.0
 """Seconds that one broker address has to accept a connection."""
 BOOTSTRAP_MS = 5_000
 """Milliseconds that a reachable address has to answer in the Kafka protocol."""
+SILENT_S = 10.0
+"""Seconds without a record after which a reader makes sure that the broker is still there."""
+STALLED_S = 30.0
+"""Seconds for which a broker may withhold records that it said it holds."""
 _BUFFERED = 2_000
 """Messages held per partition while history is merged by time; a partition above it is paused."""
 
@@ -70,6 +76,7 @@ def require_reachable(bootstrap: str) -> None:
 def open_consumer(bootstrap: str) -> Any:
     """A consumer without a group: it reads everything, commits nothing and disturbs nobody. Close it after use."""
     require_reachable(bootstrap)
+    logging.getLogger("kafka").addHandler(logging.NullHandler())  # its warnings would stand between the records
     from kafka import KafkaConsumer
     from kafka.errors import KafkaError
 
@@ -217,6 +224,8 @@ def read(
     """
     stop = stop or threading.Event()
     consumer = open_consumer(bootstrap)
+    from kafka.errors import KafkaError
+
     try:
         names = choose_topics(topics, set(consumer.topics()))
         if check is not None:
@@ -224,17 +233,35 @@ def read(
         partitions = _assign(consumer, names)
         ends: dict[Any, int] = consumer.end_offsets(partitions)
         _seek(consumer, partitions, ends, start)
-        merge = _Merge(consumer, ends)
-        while not stop.is_set():
-            merge.add(consumer.poll(timeout_ms=200))
-            for raw, stood in merge.ready():
-                if (stood or follow) and (keep is None or keep(raw)):
-                    yield decode_seen(raw.topic, raw)
-            if not follow and not merge.behind:
-                return
+        for raw in _messages(consumer, _Merge(consumer, ends), bootstrap, follow, stop):
+            if keep is None or keep(raw):
+                yield decode_seen(raw.topic, raw)
+    except KafkaError as e:
+        raise UserError(f"the broker does not answer: {e}", bootstrap, "see the broker's log") from e
     finally:
         with contextlib.suppress(Exception):  # a reader that is done has nothing to lose when the broker is gone
             consumer.close(timeout_ms=500)
+
+
+def _messages(consumer: Any, merge: _Merge, bootstrap: str, follow: bool, stop: threading.Event) -> Iterator[Any]:
+    """Undecoded messages in turn. Every wait has an end: a broker that is gone or mute becomes a UserError."""
+    heard = time.monotonic()
+    while not stop.is_set():
+        batches = consumer.poll(timeout_ms=200)
+        silence = time.monotonic() - heard
+        merge.add(batches)
+        for raw, stood in merge.ready():
+            if stood or follow:
+                yield raw
+        if not follow and not merge.behind:
+            return
+        if batches:
+            heard = time.monotonic()
+        elif merge.behind and silence > STALLED_S:
+            raise UserError(f"records are owed, but none came for {STALLED_S:g} s", bootstrap, "see the broker's log")
+        elif silence > SILENT_S:
+            require_reachable(bootstrap)
+            heard = heard if merge.behind else time.monotonic()
 
 
 def _assign(consumer: Any, names: Sequence[str]) -> list[Any]:

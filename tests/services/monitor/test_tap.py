@@ -28,13 +28,13 @@ ROOT = Path(__file__).parents[3]
 
 def lines(bootstrap: str, *args: object, **options: object) -> list[str]:
     out = io.StringIO()
-    tap(bootstrap, *args, follow=False, out=out, **options)  # type: ignore[arg-type]  # options of several types
+    tap(bootstrap, *args, follow=False, out=out, **options)
     return out.getvalue().splitlines()
 
 
 def test_every_record_of_every_topic_is_one_line(stack: str, run_records: list[Record]) -> None:
     """Nothing is lost or doubled on the way to the screen, and times never run backwards across topics."""
-    run_id = run_records[0].run_id  # type: ignore[attr-defined]  # every record has it
+    run_id = run_records[0].run_id
     shown = [json.loads(text) for text in lines(stack, "all", as_json=True, where=[f"run_id={run_id}"])]
     assert Counter(s["topic"] for s in shown) == Counter(TOPIC_OF[r.TYPE.name].name for r in run_records)
     times = [s["timestamp_ms"] for s in shown]
@@ -68,13 +68,13 @@ def test_json_is_one_object_a_line_and_full_keeps_every_item(stack: str, run_rec
 
 def test_conditions_limit_and_start(stack: str, run_records: list[Record]) -> None:
     """Filters compare by type, a limit ends the reading, and the last N of a partition are found."""
-    run_id = run_records[0].run_id  # type: ignore[attr-defined]  # every record has it
+    run_id = run_records[0].run_id
     mine = f"run_id={run_id}"
     passed = sum(getattr(r, "verdict", None) == "pass" for r in run_records)
     assert len(lines(stack, "verification.verdict", where=[mine, "verdict=pass"])) == passed
     assert len(lines(stack, "verification.verdict", where=[mine, "reward>=0.5"])) == passed
     assert len(lines(stack, "training.update", where=[mine, "policy_version<=3", "policy_version!=2"])) == 2
-    group = next(r for r in run_records if r.TYPE.name == "training.update").group_ids[0]  # type: ignore[attr-defined]
+    group = next(r for r in run_records if r.TYPE.name == "training.update").group_ids[0]
     assert len(lines(stack, "training.update", where=[f"group_ids={group}"])) == 1
     assert len(lines(stack, "rollout.requested", limit=3)) == 3
     assert len(lines(stack, "training.update", from_="-2")) == 2
