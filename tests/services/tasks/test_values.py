@@ -111,14 +111,57 @@ def test_depth_and_width_caps_on_both_sides() -> None:
         values.loads('"' + "x" * values.MAX_CHARS + '"')
 
 
-MALFORMED = r"""
-1 1.5 NaN Infinity -Infinity [NaN] nul 'a' [1]x {} {"q":"1"} {"i":"1","i":"2"} {"i":"1","f":"0x1p+0"}
-{"i":1} {"i":"1.0"} {"i":"1_0"} {"i":"01"} {"i":"-0"} {"i":"+1"} {"i":"\u0661"} {"i":"\u00201"} {"i":"1\n"} {"i":""}
-{"f":"NaN"} {"f":"0.5"} {"f":"0x1p+9999"} {"f":"\u0020inf"} {"f":"infinity"} {"f":"0x1p+0\n"} {"f":null}
-{"b":"!"} {"b":"YQ"} {"b":"\u00e9"} {"b":[]} {"e":"Verdict"} {"e":["ValueError"]} "\ud800"
-{"l":[]} {"t":"ab"} {"t":[{"i":"1"}} {"s":[[]]} {"s":[{"i":"1"},{"i":"1"}]} {"s":[{"i":"1"},{"f":"0x1p+0"}]}
-{"s":[true,{"i":"1"}]} {"d":[[null]]} {"d":[null]} {"d":[[[],null]]} {"d":[[null,null],[null,null]]} {"d":{"a":null}}
-""".split()
+MALFORMED = [
+    r"1",
+    r"1.5",
+    r"NaN",
+    r"Infinity",
+    r"-Infinity",
+    r"[NaN]",
+    r"nul",
+    r"'a'",
+    r"[1]x",
+    r"{}",
+    r'{"q":"1"}',
+    r'{"i":"1","i":"2"}',
+    r'{"i":"1","f":"0x1p+0"}',
+    r'{"i":1}',
+    r'{"i":"1.0"}',
+    r'{"i":"1_0"}',
+    r'{"i":"01"}',
+    r'{"i":"-0"}',
+    r'{"i":"+1"}',
+    r'{"i":"\u0661"}',
+    r'{"i":"\u00201"}',
+    r'{"i":"1\n"}',
+    r'{"i":""}',
+    r'{"f":"NaN"}',
+    r'{"f":"0.5"}',
+    r'{"f":"0x1p+9999"}',
+    r'{"f":"\u0020inf"}',
+    r'{"f":"infinity"}',
+    r'{"f":"0x1p+0\n"}',
+    r'{"f":null}',
+    r'{"b":"!"}',
+    r'{"b":"YQ"}',
+    r'{"b":"\u00e9"}',
+    r'{"b":[]}',
+    r'{"e":"Verdict"}',
+    r'{"e":["ValueError"]}',
+    r'"\ud800"',
+    r'{"l":[]}',
+    r'{"t":"ab"}',
+    r'{"t":[{"i":"1"}}',
+    r'{"s":[[]]}',
+    r'{"s":[{"i":"1"},{"i":"1"}]}',
+    r'{"s":[{"i":"1"},{"f":"0x1p+0"}]}',
+    r'{"s":[true,{"i":"1"}]}',
+    r'{"d":[[null]]}',
+    r'{"d":[null]}',
+    r'{"d":[[[],null]]}',
+    r'{"d":[[null,null],[null,null]]}',
+    r'{"d":{"a":null}}',
+]
 
 
 @pytest.mark.parametrize("text", ["", *MALFORMED])
