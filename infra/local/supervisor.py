@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from infra.local.child import PARENT
 from services.runtime.errors import UserError
+from services.runtime.lifecycle import EXIT_FAIL_STOP, EXIT_USER
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,8 @@ class Process:
         if code == 0 and self.spec.restart == "on_failure":
             self.finished = True
             return
-        if code == 2:
-            raise StackFailed(f"{self.spec.name} refuses to start:\n{self.log_tail()}", str(self.spec.log_file))
+        if code in (EXIT_USER, EXIT_FAIL_STOP):
+            raise StackFailed(f"{self.spec.name} refuses to go on:\n{self.log_tail()}", str(self.spec.log_file))
         self._ends.append(now)
         while self._ends and now - self._ends[0] > self._policy.window_s:
             self._ends.popleft()

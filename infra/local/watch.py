@@ -39,16 +39,17 @@ class Watcher:
         self._thread.start()
 
     def _run(self) -> None:
-        from services.runtime.tap import follow
+        from services.runtime.tap import Tap
 
         try:
-            for message in follow(self._bootstrap, [t.name for t in WATCHED], stop=self._stop):
-                if message is None:  # nothing new at this moment
-                    self._caught_up.set()
-                    continue
-                self._caught_up.clear()
-                self.records.append(message.record)
-                self._feed(message)
+            with Tap(self._bootstrap, WATCHED) as tap:
+                for message in tap.follow(self._stop.is_set):
+                    if message is None:  # nothing new at this moment
+                        self._caught_up.set()
+                    elif isinstance(message, Message):
+                        self._caught_up.clear()
+                        self.records.append(message.record)
+                        self._feed(message)
         except Exception as e:  # the run goes on without its display; the report reads the topics again
             self.failure = e
             self._caught_up.set()

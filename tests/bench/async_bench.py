@@ -1,7 +1,7 @@
 """Trials per hour of synchronous and asynchronous training with heavy-tailed trials (run by hand, a few minutes).
 
-Same code, same synthetic engine (trials of 0.2 s to 16.8 s), only `admission.max_lag` differs: 0 waits for every group of a
-batch before the next may start, 2 lets the stragglers overlap with later batches.
+Same code, same synthetic engine (trials of 0.2 s to 16.8 s), only `admission.max_lag` differs: 0 waits for every group
+of a batch before the next may start, 2 lets the stragglers overlap with later batches.
 """
 
 import os
@@ -43,7 +43,7 @@ def measure(root: Path, max_lag: int) -> float:
     excluded = sum(1 for r in records if isinstance(r, GroupAdmission) and r.decision == "excluded")
     seconds = (max(u.finished_ms for u in updates) - min(c.requested_ms for c in completed)) / 1000
     rate = sum(u.sequences for u in updates) / seconds * 3600
-    print(f"\r  max_lag={max_lag}: {len(updates)} updates in {seconds:.1f} s, {excluded} excluded: {rate:,.0f} trials/h")
+    print(f"\r  max_lag={max_lag}: {len(updates)} updates in {seconds:.1f} s, {excluded} out: {rate:,.0f} trials/h")
     return rate
 
 
