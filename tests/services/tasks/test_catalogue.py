@@ -235,6 +235,15 @@ def test_redraw_shows_the_same_bug_by_other_examples(tasks: TaskSet) -> None:
     assert differing > 300
 
 
+def test_failure_of_a_doubly_wrong_function_is_text() -> None:
+    """Supervised traces put a second fault into a bug; even one that never stops growing has an observation."""
+    growing = "def squeeze(s):\n    out = s\n    while True:\n        out += out\n    return out\n"
+    (check, *_) = build_catalogue().get("strings/squeeze/cmp-000").public_checks
+    seen = examples.first_failure(growing, "squeeze", "strings/squeeze", (check,))
+    assert seen is not None
+    assert seen.endswith("no answer")
+
+
 def test_equivalent_changes_are_dropped() -> None:
     """`xs[k] < x` against `x > xs[k]` is no bug; neither is a change that shows on too few inputs."""
     problem = catalogue.problem("searching/arg_max")
