@@ -55,6 +55,7 @@ class SamplerCore(BaseCore):
 
     def __init__(self, settings: RunSettings, ports: Ports, clock: Clock, log: Log) -> None:
         box = settings.sandbox
+        self._run_id = settings.run_id
         self._settings = settings.sampler
         self._limits = Limits(box.cpu_s, box.wall_s, box.output_bytes)
         self._ports = ports
@@ -100,11 +101,14 @@ class SamplerCore(BaseCore):
     def handle(self, message: Message, now_ms: int) -> Effects:
         record = message.record
         if isinstance(record, PolicyGate):
-            self._policies.note(record)
+            if record.run_id == self._run_id:
+                self._policies.note(record)
             return self._go_on(Effects(done=[message.position]), now_ms)
         if message.partition not in self._ledgers:
             return Effects()
         if not isinstance(record, RolloutRequested | Invocation | SandboxResult | RolloutCompleted):
+            return Effects(done=[message.position])
+        if record.run_id != self._run_id:
             return Effects(done=[message.position])
         try:
             parse_trial(record.trial_id)
@@ -239,13 +243,13 @@ class SamplerCore(BaseCore):
         if decision is not None:
             load = functools.partial(self._ports.load, decision)
             effects.jobs.append(Job(load, functools.partial(self._loaded, decision)))
-        effects.jobs += self._tasks.jobs(self._clock.monotonic(), self._tasks_changed)
         while len(self._active) < self._settings.concurrency:
             trial = self._next_trial()
             if trial is None:
                 break
             self._active[trial.id] = trial
             effects += self._advance(trial, now_ms)
+        effects.jobs += self._tasks.jobs(self._clock.monotonic(), self._tasks_changed)
         return effects
 
     def _loaded(self, decision: PolicyGate, result: Any) -> Effects:

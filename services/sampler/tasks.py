@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ RETRY_S = 2.0
 
 
 class Tasks:
-    """Task sets by digest. `fetch` returns the bytes of the public document; it runs on a worker."""
+    """Task sets by the hexadecimal SHA-256 of their public document, whose bytes `fetch` returns (on a worker)."""
 
     def __init__(self, fetch: Callable[[str], bytes], log: Log) -> None:
         self._fetch = fetch
@@ -51,10 +52,10 @@ class Tasks:
         ]
 
     def _load(self, digest: str) -> TaskSet:
-        tasks = load_public(self._fetch(digest))
-        if tasks.digest != digest:
-            raise BadDocument(f"task document: its digest is {tasks.digest}, not {digest}")
-        return tasks
+        raw = self._fetch(digest)
+        if (found := hashlib.sha256(raw).hexdigest()) != digest:
+            raise BadDocument(f"task document: its digest is {found}, not {digest}")
+        return load_public(raw)
 
     def _done(self, digest: str, asked_s: float, changed: Callable[[], Effects], result: Any) -> Effects:
         self._fetching.discard(digest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import random
 from collections import defaultdict, deque
@@ -74,7 +75,7 @@ def requested(member: int, *, version: int = 0, group: int = 0, **changes: objec
         task_id="plus/1",
         family="numbers",
         fixture_digest=fixture.digest,
-        taskset_digest=task_set().digest,
+        taskset_digest=hashlib.sha256(task_set().public_document()).hexdigest(),
         split="train",
         task_set="train",
         policy_version=version,
