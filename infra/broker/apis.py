@@ -64,7 +64,7 @@ SERVED: dict[int, Api] = {
     42: _api("DeleteGroups", 0, 1, admin_messages, groups.delete),
     44: _api("IncrementalAlterConfigs", 0, 1, admin_messages, admin.incremental_alter_configs),
     47: _api("OffsetDelete", 0, 0, consumer_messages, offsets.delete),
-    60: _api("DescribeCluster", 0, 0, admin_messages, metadata.describe_cluster),
+    60: _api("DescribeCluster", 0, 1, admin_messages, metadata.describe_cluster),
 }
 
 

@@ -83,8 +83,8 @@ def check_produced(batch: Buffer, max_bytes: int) -> Header:
     header = parse(batch)
     if header.magic != MAGIC:
         raise Rejected(Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {header.magic} is not served, only 2")
-    if header.length < HEADER_SIZE - OVERHEAD or header.size > len(batch):
-        raise Rejected(Code.CORRUPT_MESSAGE, f"batch length {header.length} does not fit {len(batch)} bytes")
+    if header.length < HEADER_SIZE - OVERHEAD:
+        raise Rejected(Code.CORRUPT_MESSAGE, f"batch length {header.length} is too small for its header")
     if header.size != len(batch):
         raise Rejected(Code.INVALID_RECORD, "a produce request holds exactly one record batch per partition")
     if header.size > max_bytes:

@@ -77,6 +77,9 @@ ACTED_ON: Mapping[str, Known] = {
 
 ACCEPTED: Mapping[str, Known] = {
     "compression.type": Known(_S, "producer", _among(*_CODECS)),
+    "compression.gzip.level": Known(_I, "-1", _int(-1, 9)),
+    "compression.lz4.level": Known(_I, "9", _int(1, 17)),
+    "compression.zstd.level": Known(_I, "3", _int(-131072, 22)),
     "file.delete.delay.ms": Known(_L, "60000", _int(0, MAX_LONG)),
     "flush.messages": Known(_L, str(MAX_LONG), _int(1, MAX_LONG)),
     "flush.ms": Known(_L, str(MAX_LONG), _int(0, MAX_LONG)),

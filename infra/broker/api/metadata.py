@@ -50,7 +50,7 @@ def _topic(broker: Broker, name: str) -> Any:
 def describe_cluster(broker: Broker, call: Call, request: Any) -> Any:
     """The one node."""
     return DescribeClusterResponse(
-        error_code=0, cluster_id=broker.topics.cluster_id, controller_id=NODE_ID,
+        error_code=0, endpoint_type=1, cluster_id=broker.topics.cluster_id, controller_id=NODE_ID,
         brokers=[DescribeClusterResponse.DescribeClusterBroker(
             broker_id=NODE_ID, host=broker.host, port=broker.port, rack=None)],
     )
