@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -11,6 +11,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
+from services.runtime.errors import UserError
 from services.runtime.logs import Log
 from services.runtime.metrics import Metrics
 from services.runtime.settings import RunSettings
@@ -28,6 +29,7 @@ def make_consumer(settings: RunSettings, name: str, group: str | None) -> KafkaC
         enable_auto_commit=False,
         auto_offset_reset="none",
         allow_auto_create_topics=False,
+        reconnect_backoff_max_ms=1_000,
         # Range gives one member the same partition numbers of every topic with the same count: co-partitioning.
         partition_assignment_strategy=[RangePartitionAssignor],
         session_timeout_ms=settings.kafka.session_timeout_ms,
@@ -42,8 +44,18 @@ def make_consumer(settings: RunSettings, name: str, group: str | None) -> KafkaC
 class Source:
     """One consumer and what it is owed: pauses, the ends to catch up with, named losses."""
 
-    def __init__(self, consumer: KafkaConsumer, log: Log, metrics: Metrics, *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        consumer: KafkaConsumer,
+        log: Log,
+        metrics: Metrics,
+        *,
+        strict: bool = False,
+        rewound: Callable[[TopicPartition], None] = lambda tp: None,
+    ) -> None:
+        """`strict`: an offset outside the log ends the service; otherwise `rewound` hears of the jump."""
         self.consumer = consumer
+        self._rewound = rewound
         self._log = log
         self._metrics = metrics
         self._strict = strict
@@ -88,12 +100,14 @@ class Source:
             lost = max(0, starts[tp] - at)
             where = f"{tp.topic}[{tp.partition}]"
             if self._strict:
-                raise KafkaError(
-                    f"{where}: this service's own state says offset {at}, the log begins at {starts[tp]} "
-                    f"and does not reach it; restore an older state or start a new run"
+                raise UserError(
+                    f"this service's own state says offset {at}, which the log (from {starts[tp]}) does not hold",
+                    where,
+                    "restore the state that belongs to this broker, or start a new run",
                 )
             self._metrics.expired(tp.topic, lost)
             self._log.error("offset outside the log; reading from its beginning", where=where, at=at, lost=lost)
+            self._rewound(tp)
             self.consumer.seek_to_beginning(tp)
 
     def pause_only(self, wanted: set[TopicPartition]) -> None:
@@ -130,10 +144,16 @@ class Source:
                 self._log.warning("the ends of the inputs are not known yet; trying again", error=repr(e))
                 return False
         for tp, end in list(self._ends.items()):
-            position = self.consumer.position(tp, timeout_ms=1_000) if end else 0
-            if position is not None and position >= end:
+            if end == 0 or (self._position(tp) or 0) >= end:
                 del self._ends[tp]
         return not self._ends
+
+    def _position(self, tp: TopicPartition) -> int | None:
+        try:
+            position: int | None = self.consumer.position(tp, timeout_ms=1_000)
+        except KafkaError:
+            return None  # no offset yet: the next poll decides where to start
+        return position
 
     def stalled(self, now: float, after_s: float = 60.0) -> list[str]:
         """Partitions with unread records whose position has not moved for `after_s` though they are not paused."""
@@ -142,12 +162,19 @@ class Source:
         for tp in self.consumer.assignment() - paused:
             high = self.consumer.highwater(tp)
             state: Any = self._progress.get(tp)
-            at = self.consumer.position(tp, timeout_ms=0)
+            at = self._position(tp)
             if high is None or at is None or at >= high or state is None or state[0] != at:
                 self._progress[tp] = (at if at is not None else -1, now)
             elif now - state[1] >= after_s:
                 out.append(f"{tp.topic}[{tp.partition}]")
         return out
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Leave the group. A failure is only said: leaving is a courtesy, the session expires by itself."""
+        try:
+            self.consumer.close(timeout_ms=timeout_s * 1000)
+        except Exception as e:
+            self._log.warning("leaving the group failed", error=repr(e))
 
 
 def as_commit(offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, OffsetAndMetadata]:

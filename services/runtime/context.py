@@ -64,7 +64,6 @@ class ServiceContext:
         stop: threading.Event,
         emit: Emitter,
         fail: Callable[[BaseException], None],
-        ready_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings = settings
         self.clock = clock
@@ -76,7 +75,6 @@ class ServiceContext:
         self._emit = emit
         self._fail = fail
         self._ready = True
-        self._ready_changed = ready_changed
         self._store: ObjectStore | None = None
 
     @property
@@ -105,7 +103,6 @@ class ServiceContext:
     def set_ready(self, ready: bool) -> None:
         """Hold readiness back (False) while, say, a model loads; the loop's own conditions come on top."""
         self._ready = ready
-        self._ready_changed()
 
     @property
     def gate_open(self) -> bool:

@@ -83,6 +83,9 @@ class Core(Protocol):
     """A service's core. The runtime calls every method under one lock, never two at once.
 
     `partitions` are partition numbers of the grouped topics (co-partitioned: number n of every input belongs together).
+    Order of events: every record of the broadcast topics up to their end; `assigned`; the inputs' records since the
+    committed watermark; `caught_up`; only then `tick`. After a rebalance that adds partitions: `revoked` for what went,
+    `assigned` for what came (what stayed appears in neither and loses nothing), their records, `caught_up` again.
     """
 
     def assigned(self, partitions: frozenset[int]) -> None:
@@ -98,7 +101,8 @@ class Core(Protocol):
         """Handle one record, quickly. Raise schemas.codec.ContractViolation for a record that breaks the contract."""
 
     def tick(self, now_ms: int) -> Effects:
-        """Called a few times a second, for deadlines."""
+        """Called a few times a second, for deadlines; never while catching up, since a deadline judged on half of the
+        history would be wrong."""
 
 
 class BaseCore:

@@ -19,7 +19,7 @@ from services.runtime.core import Core, Effects, Job, Message, Position
 from services.runtime.crashes import CrashMemory
 from services.runtime.logs import Log
 from services.runtime.metrics import Metrics
-from services.runtime.producer import BrokenOutput, Outbox
+from services.runtime.producer import BrokenOutput, Encoded, Outbox
 from services.runtime.watermark import Watermarks
 from services.runtime.workers import Workers
 
@@ -142,7 +142,8 @@ class Driver:
             record.headers, position, record.timestamp, reason=reason, error=error, service=self._service
         )
         done = self._watermarks.resolve([position])
-        self._outbox.send_raw(target, record.key, record.value, headers, lambda: self._watermarks.finish(done))
+        letter = Encoded(target, record.key, record.value, headers)
+        self._outbox.send_raw(letter, lambda: self._watermarks.finish(done))
 
     def _apply(self, effects: Effects) -> None:
         """Under the lock: outputs keep the order in which the core made them."""

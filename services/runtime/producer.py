@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
@@ -18,6 +18,9 @@ from services.runtime.settings import RunSettings
 
 _FOREVER_MS = 2**31 - 1
 """Delivery timeout: a broker that is down is waited for (backpressure), it does not fail the records."""
+
+
+_CORK_RECORDS = 64
 
 
 class BrokenOutput(RuntimeError):
@@ -39,8 +42,32 @@ def make_producer(settings: RunSettings, name: str) -> KafkaProducer:
         delivery_timeout_ms=_FOREVER_MS,
         max_block_ms=10_000,
         allow_auto_create_topics=False,
+        reconnect_backoff_max_ms=1_000,
         metrics_enabled=False,
     )
+
+
+class Encoded(NamedTuple):
+    """A record as it goes to the producer."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+
+    @property
+    def size(self) -> int:
+        return len(self.value or b"") + len(self.key or b"")
+
+
+class _Receipt:
+    """Counts the acknowledgements that one set of outputs still waits for."""
+
+    __slots__ = ("acknowledged", "left")
+
+    def __init__(self, left: int, acknowledged: Callable[[], None]) -> None:
+        self.left = left
+        self.acknowledged = acknowledged
 
 
 class Outbox:
@@ -68,6 +95,9 @@ class Outbox:
         self._records = 0
         self._bytes = 0
         self._progress = clock.monotonic()
+        self._order = threading.Lock()
+        self._waiting: list[tuple[Encoded, _Receipt]] = []
+        self._corked = 0
 
     def send(self, outputs: Sequence[Output], acknowledged: Callable[[], None]) -> None:
         """Encode all outputs, then send all; `acknowledged` runs once the broker has every one of them.
@@ -76,7 +106,7 @@ class Outbox:
         """
         self._send([self._encode(output) for output in outputs], acknowledged)
 
-    def _encode(self, output: Output) -> tuple[str, bytes, bytes, list[tuple[str, bytes]]]:
+    def _encode(self, output: Output) -> Encoded:
         topic: Topic = output.topic
         record = output.record
         if type(record) is not topic.record:
@@ -85,52 +115,57 @@ class Outbox:
             value = codec.encode(record, topic.max_bytes)
         except codec.ContractViolation as e:
             raise BrokenOutput(f"an output for {topic.name} breaks the contract: {e}") from e
-        return topic.name, getattr(record, topic.key).encode(), value, codec.headers(record, self._extra)
+        return Encoded(topic.name, getattr(record, topic.key).encode(), value, codec.headers(record, self._extra))
 
-    def send_raw(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, bytes]],
-        acknowledged: Callable[[], None],
-    ) -> None:
+    def send_raw(self, record: Encoded, acknowledged: Callable[[], None]) -> None:
         """Send bytes as they are (dead letters)."""
-        self._send([(topic, key, value, headers)], acknowledged)
+        self._send([record], acknowledged)
 
-    def _send(
-        self,
-        encoded: Sequence[tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]]]],
-        acknowledged: Callable[[], None],
-    ) -> None:
-        left = len(encoded)
-        sizes = [len(value or b"") + len(key or b"") for _, key, value, _ in encoded]
+    def _send(self, encoded: Sequence[Encoded], acknowledged: Callable[[], None]) -> None:
+        receipt = _Receipt(len(encoded), acknowledged)
         with self._condition:
             if self._records == 0:
                 self._progress = self._clock.monotonic()
-            self._records += left
-            self._bytes += sum(sizes)
+            self._records += len(encoded)
+            self._bytes += sum(item.size for item in encoded)
+        with self._order:
+            self._waiting += [(item, receipt) for item in encoded]
+            if self._corked != threading.get_ident() or len(self._waiting) >= _CORK_RECORDS:
+                self._hand_over()
 
-        def acked(size: int) -> Callable[[Any], None]:
-            def on_ack(_: Any) -> None:
-                nonlocal left
-                with self._condition:
-                    self._records -= 1
-                    self._bytes -= size
-                    self._progress = self._clock.monotonic()
-                    left -= 1
-                    last = left == 0
-                    self._condition.notify_all()
-                if last:
-                    acknowledged()
+    def cork(self) -> None:
+        """On the poll thread, while it works off a backlog: give the producer records by the dozen.
 
-            return on_ack
+        One by one, each would become a batch of its own, and the two threads would spend their time waking each other.
+        Whoever else sends meanwhile takes along what waits, so the order is kept.
+        """
+        self._corked = threading.get_ident()
 
-        for (topic, key, value, headers), size in zip(encoded, sizes, strict=True):
-            future = self._producer.send(topic, value=value, key=key, headers=headers)
-            future.add_callback(acked(size))
+    def uncork(self) -> None:
+        """Hand over what waits and go back to sending at once."""
+        self._corked = 0
+        with self._order:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """With `_order` held: the producer gets records in the order in which the core made them."""
+        waiting, self._waiting = self._waiting, []
+        for item, receipt in waiting:
+            future = self._producer.send(item.topic, value=item.value, key=item.key, headers=item.headers)
+            future.add_callback(self._acknowledged, item.size, receipt)
             future.add_errback(self._failed)
-            self._metrics.produced(topic)
+            self._metrics.produced(item.topic)
+
+    def _acknowledged(self, size: int, receipt: _Receipt, _: Any) -> None:
+        with self._condition:
+            self._records -= 1
+            self._bytes -= size
+            self._progress = self._clock.monotonic()
+            receipt.left -= 1
+            last = receipt.left == 0
+            self._condition.notify_all()
+        if last:
+            receipt.acknowledged()
 
     @property
     def full(self) -> bool:

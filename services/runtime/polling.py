@@ -1,0 +1,178 @@
+"""The poll thread: takes records in, holds them back when there is no room, tells the core what a rebalance changed."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from kafka import TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord
+
+from services.runtime.clock import Clock
+from services.runtime.commits import Committer
+from services.runtime.consumer import LONG_POLL_MS, Source
+from services.runtime.core import BaseCore
+from services.runtime.driver import Driver
+from services.runtime.logs import Log
+from services.runtime.metrics import Metrics
+from services.runtime.ownership import Ownership
+from services.runtime.producer import Outbox
+from services.runtime.settings import Runtime
+from services.runtime.watermark import Watermarks
+from services.runtime.workers import Workers
+
+CORK_S = 0.005
+"""How long outputs may wait for company while the poll thread works off a backlog."""
+_LOOK_S = 5.0
+_FULL_WAIT_S = 0.1
+
+
+class PollLoop:
+    """Owns the consumer: nobody else polls, pauses or commits. `ownership` and `commits` are None without a group."""
+
+    def __init__(
+        self,
+        source: Source,
+        driver: Driver,
+        workers: Workers,
+        outbox: Outbox,
+        watermarks: Watermarks,
+        *,
+        ownership: Ownership | None,
+        commits: Committer | None,
+        runtime: Runtime,
+        clock: Clock,
+        log: Log,
+        metrics: Metrics,
+        stop: threading.Event,
+    ) -> None:
+        self.source = source
+        self._driver = driver
+        self._workers = workers
+        self._outbox = outbox
+        self._watermarks = watermarks
+        self.ownership = ownership
+        self.commits = commits
+        self._runtime = runtime
+        self._clock = clock
+        self._log = log
+        self._metrics = metrics
+        self._stop = stop
+        self._carry: deque[ConsumerRecord] = deque()
+        self._caught_up = False
+        self._said_stuck = 0.0
+        self._ticks = getattr(type(driver.core), "tick", None) is not BaseCore.tick
+        self.ready = False
+
+    def run(self, beat: Callable[[], None]) -> None:
+        """Until `stop` is set; `beat` is called every turn. Raises what must end the service."""
+        wait_s = self._runtime.tick_s if self._ticks else LONG_POLL_MS / 1000
+        next_tick = next_look = 0.0
+        while not self._stop.is_set():
+            beat()
+            now = self._clock.monotonic()
+            self._step(wait_s)
+            if not self._caught_up:
+                self._check_caught_up()
+            elif self._ticks and now >= next_tick:
+                next_tick = now + self._runtime.tick_s
+                self._timed("tick", self._driver.tick)
+            if self.commits:
+                self._timed("commit", self.commits.maybe)
+            if now >= next_look:
+                next_look = now + _LOOK_S
+                self._look_around(now)
+
+    def _timed(self, phase: str, work: Callable[[], None]) -> None:
+        start = self._clock.monotonic()
+        work()
+        self._metrics.phase(phase, self._clock.monotonic() - start)
+
+    @property
+    def _full(self) -> bool:
+        return self._workers.full or self._outbox.full
+
+    def _step(self, wait_s: float) -> None:
+        """Take in records once, or hold. While full, polling goes on with everything paused: membership is kept."""
+        full = self._full
+        if full or self._carry:
+            self.source.pause_only(self.source.consumer.assignment())
+        else:
+            wide = self._watermarks.wide(self._runtime.window_records)
+            self.source.pause_only({TopicPartition(*key) for key in wide})
+        start = self._clock.monotonic()
+        records = self.source.poll(0 if full or self._carry else int(wait_s * 1000))
+        self._metrics.phase("poll", self._clock.monotonic() - start)
+        self._apply_changes()
+        self._carry.extend(records)
+        if full:
+            self._timed("wait", lambda: self._wait_for_room(min(wait_s, _FULL_WAIT_S)))
+        if self._carry:
+            self._timed("handle", self._work)
+        elif not records:
+            self._metrics.lag.set(0)
+
+    def _wait_for_room(self, seconds: float) -> None:
+        self._workers.room.clear()
+        if self._workers.full:
+            self._workers.room.wait(seconds)
+        elif self._outbox.full:
+            self._outbox.wait_for_room(seconds)
+
+    def _work(self) -> None:
+        """Hand records to the core until they or the room run out; what is left is carried over, never dropped."""
+        record = self._carry[0]
+        tracked = self.commits is not None
+        if len(self._carry) > 1:
+            self._outbox.cork()
+        try:
+            uncork_at = self._clock.monotonic() + CORK_S
+            while self._carry and not self._stop.is_set() and not self._full:
+                record = self._carry.popleft()
+                self._driver.handle(record, tracked=tracked)
+                if (now := self._clock.monotonic()) >= uncork_at:
+                    self._outbox.uncork()
+                    self._outbox.cork()
+                    uncork_at = now + CORK_S
+        finally:
+            self._outbox.uncork()
+        self._metrics.lag.set(max(0.0, (self._clock.now_ms() - record.timestamp) / 1000))
+
+    def _apply_changes(self) -> None:
+        """Tell the core what a rebalance took and gave, before any record that came after it."""
+        if self.ownership is None:
+            return
+        for change in self.ownership.changes():
+            self._carry.clear()  # kept partitions were sought back to the first record not handed out
+            self._metrics.rebalanced()
+            self.source.forget(change.lost)
+            now = self.ownership.owned
+            if lost := {tp.partition for tp in change.lost} - {tp.partition for tp in now}:
+                self._driver.revoked(lost)
+            if change.added:
+                self._driver.assigned({tp.partition for tp in change.added})
+                self._caught_up = False
+            self.source.catch_up_with(change.added & now)
+            self._metrics.assigned.set(len(now))
+            self._log.info("assignment", owned=len(now), lost=len(change.lost), added=len(change.added))
+
+    def _check_caught_up(self) -> None:
+        """Once after each assignment, when everything that stood there has been handed to the core."""
+        joined = self.ownership is None or self.ownership.joined
+        if self._carry or not joined or not self.source.caught_up:
+            return
+        self._driver.caught_up()
+        self._caught_up = self.ready = True
+        self._log.info("caught up")
+
+    def _look_around(self, now: float) -> None:
+        """What an operator should hear of though nothing failed."""
+        stalled = [] if self._carry else self.source.stalled(now)
+        if stalled:
+            self._log.warning("partitions with unread records do not advance", partitions=stalled)
+        self._metrics.stalled.set(len(stalled))
+        stuck = self._outbox.stuck_s()
+        if stuck > _LOOK_S and now - self._said_stuck > 2 * _LOOK_S:
+            self._said_stuck = now
+            self._log.warning("the broker acknowledges nothing; holding back", seconds=round(stuck, 1))
