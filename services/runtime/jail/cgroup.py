@@ -215,7 +215,7 @@ def _keyed(path: Path, key: str) -> int:
 
 def leftovers(layout: Layout, prefix: str) -> Iterator[Group]:
     """Groups of earlier instances whose name starts with `prefix`."""
-    names = set()
+    names: set[str] = set()
     for parent in layout.parents.values():
         with contextlib.suppress(OSError):
             names.update(path.name for path in parent.iterdir() if path.name.startswith(prefix))

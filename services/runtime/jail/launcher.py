@@ -1,4 +1,4 @@
-"""Starts jails: one `JailHost` per service owns the spawner, the slots and the staged interpreter; a `Jail` is one run."""
+"""Starts jails: a `JailHost` per service owns spawner, slots and the staged interpreter; a `Jail` is one of them."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def find_bwrap() -> str:
 
 
 def bwrap_arguments(bwrap: str, root: Path, limits: Limits) -> list[str]:
-    """Command line of one jail. The interpreter is process 1 and nothing on it names anything of the host but `root`."""
+    """Command line of one jail: the interpreter is process 1, `root` is the only thing of the host that is named."""
     return [
-        bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1", "--die-with-parent", "--new-session",
-        "--hostname", "jail", "--ro-bind", str(root), "/", "--size", str(limits.tmp_bytes), "--tmpfs", "/tmp",
-        "--chdir", "/tmp", "--seccomp", "3", "--", tree.PYTHON, "-I", "-S", "-B", tree.WORKER,
+        bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1", "--die-with-parent",
+        "--new-session", "--hostname", "jail", "--ro-bind", str(root), "/", "--size", str(limits.tmp_bytes), "--tmpfs",
+        "/tmp", "--chdir", "/tmp", "--seccomp", "3", "--", tree.PYTHON, "-I", "-S", "-B", tree.WORKER,
     ]  # fmt: skip
 
 
@@ -112,7 +112,7 @@ class Jail:
             self.requests = -1
 
     def close(self) -> Usage:
-        """Kill what is left, read the counters, give the slot back. Never raises; a slot that is not clean is retired."""
+        """Kill what is left, read the counters, give the slot back (retired when not clean). Never raises."""
         if self.closed:
             return Usage()
         self.closed = True
@@ -185,9 +185,9 @@ class JailHost:
         filter_path.write_bytes(seccomp.program())
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         script = Path(__file__).with_name("spawner.py")
-        python = getattr(sys, "_base_executable", sys.executable)
+        python = str(getattr(sys, "_base_executable", sys.executable))
         self._process = subprocess.Popen(
-            [python, "-I", "-S", "-B", str(script), str(filter_path)], stdin=theirs, close_fds=True
+            [python, "-I", "-S", "-B", str(script), str(filter_path)], stdin=theirs.fileno()
         )
         theirs.close()
         ours.settimeout(_BOOT_S)

@@ -10,17 +10,21 @@ from services.runtime.errors import UserError
 # Answered with EPERM. Kinds: other processes' memory, namespaces and mounts, kernel interfaces with a large attack
 # surface, network (also over kinds of sockets that a network namespace does not cover), shared kernel objects, time.
 DENIED = (
-    "ptrace process_vm_readv process_vm_writev process_madvise pidfd_getfd pidfd_open kcmp "
-    "unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr "
-    "bpf perf_event_open userfaultfd io_uring_setup io_uring_enter io_uring_register "
-    "keyctl add_key request_key init_module finit_module delete_module kexec_load kexec_file_load "
-    "socket socketpair bind listen accept accept4 connect "
-    "shmget shmat shmctl semget semop semctl semtimedop msgget msgsnd msgrcv msgctl mq_open mq_unlink "
-    "inotify_init inotify_init1 fanotify_init fanotify_mark name_to_handle_at open_by_handle_at "
-    "personality quotactl quotactl_fd reboot swapon swapoff acct syslog sethostname setdomainname iopl ioperm "
-    "clock_settime settimeofday adjtimex clock_adjtime lookup_dcookie nfsservctl vhangup "
-    "migrate_pages move_pages mbind set_mempolicy get_mempolicy memfd_secret"
-).split()
+    "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "pidfd_open", "kcmp",
+    "unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen", "fsconfig",
+    "fsmount", "fspick", "mount_setattr",
+    "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register",
+    "keyctl", "add_key", "request_key", "init_module", "finit_module", "delete_module", "kexec_load",
+    "kexec_file_load",
+    "socket", "socketpair", "bind", "listen", "accept", "accept4", "connect",
+    "shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop", "msgget", "msgsnd", "msgrcv", "msgctl",
+    "mq_open", "mq_unlink",
+    "inotify_init", "inotify_init1", "fanotify_init", "fanotify_mark", "name_to_handle_at", "open_by_handle_at",
+    "personality", "quotactl", "quotactl_fd", "reboot", "swapon", "swapoff", "acct", "syslog", "sethostname",
+    "setdomainname", "iopl", "ioperm",
+    "clock_settime", "settimeofday", "adjtimex", "clock_adjtime", "lookup_dcookie", "nfsservctl", "vhangup",
+    "migrate_pages", "move_pages", "mbind", "set_mempolicy", "get_mempolicy", "memfd_secret",
+)  # fmt: skip
 # Namespace flags of clone(): NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 

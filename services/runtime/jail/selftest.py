@@ -47,7 +47,7 @@ def probe():
         "pid": os.getpid(),
         "uid": os.getuid(),
         "groups": len(set(os.getgroups()) - {os.getgid()}),
-        "environment": len(os.environ),
+        "environment": ",".join(sorted(set(os.environ) - {"LC_CTYPE", "PWD"})),  # made by interpreter and bubblewrap
         "fds": open_fds(),
         "root entries": ",".join(sorted(os.listdir("/"))),
         "read a root-only file": attempt(lambda: open("/root-only").read()),
@@ -88,13 +88,13 @@ def forks(count):
     return made
 """
 _CALLS = (
-    "mount ptrace unshare clone clone3 socket process_vm_readv bpf io_uring_setup keyctl"
-).split()  # fmt: skip
+    "mount", "ptrace", "unshare", "clone", "clone3", "socket", "process_vm_readv", "bpf", "io_uring_setup", "keyctl",
+)  # fmt: skip
 
 EXPECTED = {
     "pid": 1,
     "groups": 0,
-    "environment": 0,
+    "environment": "",
     "fds": 5,
     "proc": "ENOENT",
     "write to the root": "EROFS",
@@ -143,7 +143,7 @@ def deviations(host: JailHost) -> list[str]:
     transcript, _ = _ask(host, Limits(), "probe", ())
     if not transcript.answers or transcript.answers[0].kind != "r":
         return [f"the probe gave no answer ({transcript.ending}, {transcript.failure}): {transcript.log[-300:]!r}"]
-    seen = {key: value for key, value in _plain(transcript.answers[0].text).items()}
+    seen = _plain(transcript.answers[0].text)
     expected: dict[str, object] = dict(EXPECTED)
     if os.geteuid() == 0:
         expected["read a root-only file"] = "EACCES"

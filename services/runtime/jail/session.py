@@ -22,8 +22,9 @@ MAX_FRAME = 1024 * 1024
 _ID = 32
 
 Ending = Literal["complete", "stopped", "eof", "deadline", "log_flood", "reply_flood", "protocol", "limit", "lingering"]
-"""How a conversation ended: `complete` every call was answered; `stopped` the caller had enough; `eof` the worker closed
-its pipe early; `limit` it reported its CPU limit; `lingering` it did not end after the last answer; else what it broke."""
+"""How a conversation ended: `complete` every call was answered; `stopped` the caller had enough; `eof` the worker
+closed its pipe early; `limit` it met its CPU limit; `lingering` it did not end after the last answer; else what it
+broke."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Channel:
         self._received = self._logged = 0
         self.log = b""
 
-    def send(self, message: object) -> None:
+    def send(self, message: Any) -> None:
         """Queue a request; it is written while replies are awaited."""
         raw = marshal.dumps(message)
         self._out += len(raw).to_bytes(4, "little") + raw

@@ -1,0 +1,1 @@
+"""The sandbox service: what happens when this command runs in this trial's workspace?"""

@@ -1,0 +1,88 @@
+"""What a fixture's public checks ask of a jail, and what its answers show, in the words of `services/tasks/feedback.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from services.runtime.jail import program
+from services.runtime.jail.session import Answer, Program, Transcript
+from services.tasks import comparators, feedback, values
+from services.tasks.fixture import Example, Fixture, Outcome
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the policy is told."""
+
+    text: str
+    passed: bool
+
+
+def program_of(fixture: Fixture, tree: Mapping[str, str]) -> Program:
+    """What the jail is asked to run. Raises program.NoEntry."""
+    _, module, function = program.locate(tree, fixture.entry)
+    drain, want_args = comparators.drains(fixture.comparator), comparators.wants_arguments(fixture.comparator)
+    return Program(tree, module, function, drain, want_args, values.EXCEPTION_NAMES)
+
+
+def calls(fixture: Fixture) -> list[tuple[Any, ...]]:
+    """Arguments of the public checks, in order. They are sent as a copy, so that nothing needs to be copied here."""
+    return [example.args for example in fixture.public_checks]
+
+
+def observe(fixture: Fixture, transcript: Transcript) -> Observation:
+    """The observation that a run of the public checks amounts to: the first failure, or "ok"."""
+    if transcript.failure is not None:
+        name, line = transcript.failure
+        return Observation(f"{name} line {line}" if line else f"import raises {name}", False)
+    if transcript.ending in ("log_flood", "reply_flood"):
+        return Observation("too much output", False)
+    if not transcript.ready:
+        return Observation("import gives no answer", False)
+    for index, example in enumerate(fixture.public_checks):
+        if index >= len(transcript.answers):
+            return Observation(feedback.failure_text(example.args, example.outcome(), None), False)
+        text = _failure(fixture, example, transcript.answers[index])
+        if text is not None:
+            return Observation(text, False)
+    if transcript.ending != "complete":
+        return Observation("the checks did not end", False)
+    return Observation("ok", True)
+
+
+def _failure(fixture: Fixture, example: Example, answer: Answer) -> str | None:
+    expected = example.outcome()
+    try:
+        got = _outcome(fixture, answer)
+    except values.ValueCodecError:
+        want = feedback.failure_text(example.args, expected, None).removesuffix("no answer")
+        return want + "got a value of another type"
+    if _agrees(fixture, expected, got):
+        return None
+    return feedback.failure_text(example.args, expected, got)
+
+
+def _outcome(fixture: Fixture, answer: Answer) -> Outcome:
+    if answer.kind == "u":
+        raise values.Unencodable("the worker could not encode it")
+    value = values.loads(answer.text)
+    args_after = None
+    if comparators.wants_arguments(fixture.comparator):
+        if type(value) is not tuple or len(value) != 2 or type(value[1]) is not tuple:
+            raise values.Undecodable("an answer with its arguments is a pair")
+        value, args_after = value
+    if answer.kind == "x":
+        if not isinstance(value, values.ExceptionName):
+            raise values.Undecodable("a raised exception is a name")
+        return Outcome(error=value.name, args_after=args_after)
+    return Outcome(value=value, args_after=args_after)
+
+
+def _agrees(fixture: Fixture, expected: Outcome, got: Outcome) -> bool:
+    # A public example states no arguments after the call, so only the hidden checks can compare them.
+    comparator = fixture.comparator
+    if expected.args_after is None and comparators.wants_arguments(comparator):
+        comparator = comparator.removesuffix("+args")
+    return comparators.agree(comparator, expected, got)

@@ -1,0 +1,77 @@
+"""Runs the sandbox service: self-test first, then the core on the shared loop."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from schemas.topics import SANDBOX_COMMAND
+from services.runtime.context import ServiceContext, ServiceSpec
+from services.runtime.errors import UserError
+from services.runtime.jail import selftest
+from services.runtime.jail.instance import SLOTS
+from services.runtime.jail.launcher import JailHost
+from services.runtime.jail.limits import MIB, Limits
+from services.runtime.loop import run_service
+from services.runtime.settings import RunSettings, Sandbox
+from services.runtime.store import CorruptObject, MissingObject, ObjectStore
+from services.sandbox.core import SandboxCore
+from services.sandbox.workspace import Known, Operator
+from services.tasks.fixture import Fixture
+from services.tasks.taskset import BadDocument, TaskSet, load_public
+
+
+class PublicTasks:
+    """Public task documents from the object store, by the SHA-256 of their bytes; each is read once."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._loaded: dict[str, TaskSet] = {}
+
+    def load(self, digest: str) -> TaskSet:
+        """Raises MissingObject, CorruptObject or BadDocument."""
+        if digest not in self._loaded:
+            raw = self._store.get(f"tasks/{digest}/public.json")
+            found = hashlib.sha256(raw).hexdigest()
+            if found != digest:
+                raise BadDocument(f"the public document has digest {found}, not {digest}")
+            self._loaded[digest] = load_public(raw)
+        return self._loaded[digest]
+
+    def fixture(self, digest: str, task_id: str) -> Fixture:
+        """Raises KeyError when task set or task are unknown."""
+        try:
+            return self.load(digest).get(task_id)
+        except (MissingObject, CorruptObject, BadDocument, ValueError) as error:
+            raise KeyError(str(error)) from error
+
+
+def limits(settings: Sandbox) -> Limits:
+    """Jail bounds of the settings. RLIMIT_CPU is the last resort behind the timer of each run."""
+    return Limits(settings.memory_mb * MIB, settings.processes, cpu_s=max(60, int(settings.wall_s)))
+
+
+def main(settings: RunSettings, ready_file: Path | None = None, health_port: int = 0) -> int:
+    """Run until SIGTERM. Raises UserError when no sandbox can be made or one of the escape probes deviates."""
+    wanted = settings.sandbox
+    # A slot beside each live jail for every worker: one may be closing while the next starts.
+    host = JailHost(min(SLOTS, wanted.workspaces + 2 * wanted.workers))
+    try:
+        selftest.check(host)
+
+        def make_core(context: ServiceContext) -> SandboxCore:
+            tasks = PublicTasks(context.store)
+            if settings.taskset_digest:
+                try:
+                    tasks.load(settings.taskset_digest)
+                except (MissingObject, CorruptObject, BadDocument) as error:
+                    what = f"the run's task set cannot be read: {error}"
+                    raise UserError(what, f"tasks/{settings.taskset_digest}", "prepare the run again") from error
+            operator = Operator(host, limits(wanted), Known())
+            generation = f"{host.instance.label}@{context.clock.now_ms()}"
+            return SandboxCore(wanted, tasks.fixture, operator, generation, context.clock.now_ms)
+
+        spec = ServiceSpec("sandbox", inputs=(SANDBOX_COMMAND,), workers=wanted.workers, max_jobs=256)
+        return run_service(spec, make_core, settings, ready_file=ready_file, health_port=health_port)
+    finally:
+        host.close()

@@ -1,0 +1,111 @@
+"""Runs the verifier: self-test first, then the core on the shared loop; only it opens hidden documents."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from functools import cached_property
+from pathlib import Path
+
+from schemas.topics import ROLLOUT_COMPLETED, VERIFICATION_VERDICT
+from services.runtime.context import ServiceContext, ServiceSpec
+from services.runtime.errors import UserError
+from services.runtime.jail import selftest
+from services.runtime.jail.launcher import JailHost
+from services.runtime.jail.limits import MIB, Limits
+from services.runtime.loop import run_service
+from services.runtime.settings import RunSettings, Verifier
+from services.runtime.store import MissingObject, ObjectStore
+from services.tasks import taskset
+from services.tasks.fixture import CheckSet, Fixture, canonical
+from services.verifier import trial
+from services.verifier.admission import Admitted
+from services.verifier.attribution import Facts
+from services.verifier.core import VerifierCore
+
+
+class StoredTasks:
+    """Both halves of the run's task set, from the object store by the public document's SHA-256."""
+
+    def __init__(self, store: ObjectStore, taskset_digest: str) -> None:
+        self._store = store
+        self._digest = taskset_digest
+
+    @cached_property
+    def _public(self) -> taskset.TaskSet:
+        return taskset.load_public(self._document("public"))
+
+    @cached_property
+    def _hidden(self) -> taskset.CheckSets:
+        return taskset.load_hidden(self._document("hidden"))
+
+    def _document(self, half: str) -> bytes:
+        key = f"tasks/{self._digest}/{half}.json"
+        try:
+            return self._store.get(key)
+        except MissingObject as error:
+            raise UserError(
+                "the run's task set is not in the object store", str(error), "prepare the run again"
+            ) from error
+
+    def load(self) -> None:
+        """Read both documents now. Raises UserError."""
+        try:
+            found = hashlib.sha256(self._document("public")).hexdigest()
+            if found != self._digest:
+                raise taskset.BadDocument(f"the public document has digest {found}, not {self._digest}")
+            if len(self._hidden) < len(self._public.fixtures):
+                raise taskset.BadDocument("the hidden document does not hold a check set for every fixture")
+        except taskset.BadDocument as error:
+            raise UserError(str(error), f"tasks/{self._digest}", "prepare the run again") from error
+
+    def fixture(self, task_id: str) -> Fixture:
+        return self._public.get(task_id)
+
+    def check(self, task_id: str) -> CheckSet:
+        return self._hidden.get(task_id)
+
+
+def verifier_digest(settings: Verifier) -> str:
+    """Digest of everything of ours that can change a verdict: code of verifier, jail and values, and the settings."""
+    services = Path(__file__).parent.parent
+    files = [*(services / "verifier").glob("*.py"), *(services / "runtime" / "jail").glob("*.py")]
+    files += [services / "tasks" / name for name in ("values.py", "comparators.py", "fixture.py", "oracle.py")]
+    seen = hashlib.sha256(f"{sys.version}\n".encode() + canonical(settings.model_dump(mode="json")))
+    for path in sorted(files):
+        seen.update(path.name.encode() + b"\0" + path.read_bytes())
+    return "sha256:" + seen.hexdigest()
+
+
+def bounds(settings: Verifier) -> trial.Bounds:
+    """Jail bounds of the settings."""
+    # RLIMIT_CPU is the last resort behind the per-call timer: enough for every call, in whole seconds.
+    limits = Limits(settings.memory_mb * MIB, settings.processes, cpu_s=max(2, int(settings.wall_s)))
+    return trial.Bounds(limits, settings.call_cpu_s, settings.wall_s)
+
+
+def main(settings: RunSettings, ready_file: Path | None = None, health_port: int = 0) -> int:
+    """Run until SIGTERM. Raises UserError when no sandbox can be made or one of the escape probes deviates."""
+    workers = settings.verifier.workers
+    host = JailHost(workers * 2)
+    try:
+        selftest.check(host)
+        run_bounds = bounds(settings.verifier)
+
+        def check_run(candidate: Admitted, check: CheckSet, seed: int) -> Facts:
+            return trial.run(host, candidate.tree, check, seed, run_bounds)
+
+        def make_core(context: ServiceContext) -> VerifierCore:
+            tasks = StoredTasks(context.store, settings.taskset_digest)
+            tasks.load()
+
+            def fetch(uri: str) -> str:
+                return context.store.get_content(uri).decode("utf-8")
+
+            digest = verifier_digest(settings.verifier)
+            return VerifierCore(settings.verifier, tasks, check_run, fetch, digest, context.clock.now_ms)
+
+        spec = ServiceSpec("verifier", inputs=(ROLLOUT_COMPLETED, VERIFICATION_VERDICT), workers=workers)
+        return run_service(spec, make_core, settings, ready_file=ready_file, health_port=health_port)
+    finally:
+        host.close()

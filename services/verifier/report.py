@@ -1,0 +1,113 @@
+"""Judgements as records: check runs and the verdict, with what the attempt's record carries over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from schemas.rollout import RolloutCompleted
+from schemas.verification import Evidence, VerificationTrial, VerificationVerdict
+from services.runtime.settings import Verifier
+from services.tasks.fixture import CheckSet, Fixture
+from services.verifier.judge import Judgement
+from services.verifier.reward import Scores, compose
+
+MAX_CAUSE_CHARS = 80
+
+
+@dataclass(frozen=True)
+class Task:
+    """What was judged against what; None where there was nothing to judge."""
+
+    fixture: Fixture | None
+    check: CheckSet | None
+    verifier_digest: str
+    candidate_digest: str | None
+
+
+def trials(record: RolloutCompleted, check: CheckSet, judgement: Judgement) -> list[VerificationTrial]:
+    """One record per check run; no hidden input or expected value enters it."""
+    return [
+        VerificationTrial(
+            run_id=record.run_id,
+            group_id=record.group_id,
+            trial_id=record.trial_id,
+            attempt=record.attempt,
+            number=run.number,
+            infra_attempt=run.infra_attempt,
+            seed=run.seed,
+            outcome=run.outcome,
+            cause=run.cause[:MAX_CAUSE_CHARS],
+            evidence=cast(Evidence, check.evidence),
+            cases=run.facts.wanted,
+            cases_answered=run.facts.answered,
+            cpu_s=run.facts.usage.cpu_s,
+            memory_bytes=run.facts.usage.memory_bytes,
+            oom_kills=run.facts.usage.oom_kills,
+            pids_denied=run.facts.usage.pids_denied,
+            host_pressure=run.facts.pressure,
+            started_ms=run.started_ms,
+            ended_ms=run.ended_ms,
+        )
+        for run in judgement.runs
+    ]
+
+
+def _scores(record: RolloutCompleted, judgement: Judgement, settings: Verifier, task: Task) -> Scores | None:
+    if judgement.verdict == "unknown" or task.fixture is None:
+        return None
+    return compose(
+        judgement.verdict == "pass",
+        record.invocations,
+        record.malformed_actions,
+        record.policy_tokens,
+        task.fixture.budgets.tokens,
+        settings.format_weight,
+        settings.length_weight,
+    )
+
+
+def verdict(
+    record: RolloutCompleted,
+    judgement: Judgement,
+    settings: Verifier,
+    task: Task,
+    started_ms: int,
+    ended_ms: int,
+    reused: bool,
+) -> VerificationVerdict:
+    """The one verdict of an attempt. `reward` is None for `unknown`: a missing reward is not a reward."""
+    scores = _scores(record, judgement, settings, task)
+    return VerificationVerdict(
+        run_id=record.run_id,
+        group_id=record.group_id,
+        trial_id=record.trial_id,
+        attempt=record.attempt,
+        task_id=record.task_id,
+        split=record.split,
+        policy_version=record.policy_version,
+        newest_version=record.newest_version,
+        verdict=judgement.verdict,
+        cause=judgement.cause[:MAX_CAUSE_CHARS],
+        reward=scores.reward if scores else None,
+        correctness=scores.correctness if scores else None,
+        format_score=scores.format_score if scores else None,
+        length_score=scores.length_score if scores else None,
+        evidence=cast(Evidence, task.check.evidence) if task.check and judgement.runs else "none",
+        trials_run=0 if reused else len(judgement.runs),
+        trials_wanted=settings.trials,
+        reused=reused,
+        verifier_digest=task.verifier_digest,
+        check_digest=task.check.digest if task.check else "",
+        fixture_digest=record.fixture_digest,
+        candidate_digest=task.candidate_digest,
+        invocations=record.invocations,
+        policy_tokens=record.policy_tokens,
+        requested_ms=record.requested_ms,
+        started_ms=record.started_ms,
+        ended_ms=record.ended_ms,
+        generation_ms=record.generation_ms,
+        tool_wait_ms=record.tool_wait_ms,
+        verification_started_ms=started_ms,
+        verification_ended_ms=ended_ms,
+    )
