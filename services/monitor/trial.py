@@ -1,0 +1,132 @@
+"""`rollstream trial`: reads one trial from the topics and prints it as a conversation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from schemas.record import Record
+    from services.monitor.conversation import Trial
+    from services.monitor.texts import Texts
+    from services.runtime.store import ObjectStore
+
+_BY_GROUP = (
+    "rollout.requested",
+    "rollout.invocation",
+    "sandbox.command",
+    "sandbox.result",
+    "rollout.completed",
+    "verification.trial",
+    "verification.verdict",
+    "group.closed",
+    "group.admission",
+)
+_BY_RUN = ("training.update",)
+
+
+def show_trial(
+    source: str | Iterable[Record],
+    trial_id: str,
+    store: ObjectStore | None = None,
+    base_manifest: str = "",
+    as_json: bool = False,
+    full: bool = False,
+    out: TextIO | None = None,
+) -> None:
+    """Print one trial. `source`: a broker's address, or records. `base_manifest`: the version-0 checkpoint's key.
+
+    Text is decoded with the tokenizer of that checkpoint in `store`; without it, ids are shown and a note says why.
+    Raises UserError for a bad id (with the grammar) and an unknown trial (with near ones).
+    """
+    from services.monitor.conversation import gather, parse_trial_id, unknown_trial
+    from services.monitor.conversation_text import render
+    from services.monitor.texts import find_texts
+
+    ref = parse_trial_id(trial_id)
+    groups: set[str] = set()
+    records = list(_read(source, ref.group_id, groups)) if isinstance(source, str) else list(source)
+    trial = gather(records, trial_id)
+    if trial is None:
+        raise unknown_trial(ref, groups or {g for r in records if (g := getattr(r, "group_id", None))})
+    texts = find_texts(store, base_manifest, _tokenizer_digest(trial))
+    stream = out or sys.stdout
+    if as_json:
+        stream.write(json.dumps(trial_json(trial, texts), ensure_ascii=False) + "\n")
+        return
+    _print(render(trial, texts, full), stream)
+
+
+def _read(bootstrap: str, group_id: str, groups: set[str]) -> Iterator[Record]:
+    """Records of one group and the updates; notes every group id that passes. Undecodable records are skipped."""
+    from services.monitor.source import read
+    from services.monitor.start import Start
+
+    key = group_id.encode()
+    updates = {f"{name}.v1" for name in _BY_RUN}
+
+    def keep(raw: Any) -> bool:
+        if raw.topic in updates:
+            return True
+        groups.add((raw.key or b"").decode(errors="replace"))
+        return bool(raw.key == key)
+
+    for seen in read(bootstrap, [*_BY_GROUP, *_BY_RUN], Start("earliest"), keep=keep):
+        if seen.record is not None:
+            yield seen.record
+
+
+def _tokenizer_digest(trial: Trial) -> str | None:
+    return next((t.invocation.tokenizer_digest for a in trial.attempts for t in a.turns), None)
+
+
+def _print(lines: Iterable[tuple[str, str]], stream: TextIO) -> None:
+    if not stream.isatty():
+        stream.write("".join(f"{text}\n" for text, _ in lines))
+        return
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    for text, style in lines:
+        console.print(text, style=style or None, markup=False)
+
+
+def trial_json(trial: Trial, texts: Texts) -> dict[str, Any]:
+    """The trial as one JSON value: every record whole, beside the text of its ids where a tokenizer was found."""
+    from services.monitor.tap import record_json
+
+    def one(record: Record | None) -> dict[str, Any] | None:
+        return None if record is None else record_json(record)
+
+    def turn(t: Any) -> dict[str, Any]:
+        return {
+            "invocation": one(t.invocation),
+            "appended_text": texts.decode(t.invocation.appended_ids),
+            "sampled_text": texts.decode(t.invocation.sampled_ids),
+            "operations": [{"command": one(o.command), "result": one(o.result)} for o in t.operations],
+        }
+
+    attempts = [
+        {
+            "attempt": a.number,
+            "turns": [turn(t) for t in a.turns],
+            "loose_operations": [{"command": one(o.command), "result": one(o.result)} for o in a.loose_operations],
+            "completed": one(a.completed),
+            "verification": [one(c) for c in a.checks],
+            "verdicts": [one(v) for v in a.verdicts],
+        }
+        for a in trial.attempts
+    ]
+    return {
+        "trial_id": trial.trial_id,
+        "fate": {"name": trial.fate.name, "reason": trial.fate.reason, "sentence": trial.fate.sentence},
+        "request": one(trial.request),
+        "attempts": attempts,
+        "group": one(trial.group),
+        "admissions": [one(a) for a in trial.admissions],
+        "updates": [one(u) for u in trial.updates],
+        "duplicates": trial.duplicates,
+        "notes": [texts.note] if texts.note else [],
+    }
