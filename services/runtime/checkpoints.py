@@ -15,6 +15,8 @@ from typing import Any
 from services.runtime.store import CorruptObject, MissingObject, ObjectStore, digest_of
 
 FORMAT = "rollstream.checkpoint/1"
+OPTIMIZER_FILE = "optimizer.pt"
+"""The one file of a checkpoint that only the trainer needs."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MANIFEST = re.compile(r"runs/[^/]+/checkpoints/(\d{8})\.json")
 
@@ -65,6 +67,11 @@ class Manifest:
     @property
     def version(self) -> int:
         return self.meta.version
+
+    @property
+    def policy_files(self) -> list[str]:
+        """Names of the files that it takes to sample from this version."""
+        return [name for name in self.files if name != OPTIMIZER_FILE]
 
 
 def manifest_key(run_id: str, version: int) -> str:
