@@ -47,13 +47,13 @@ class HealthServer:
             ) from e
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(1.0,), name="health", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="health", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering; returns within about a second."""
+        """Stop answering; returns within a fraction of a second."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(2.0)
