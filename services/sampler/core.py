@@ -8,7 +8,6 @@ over needs no other memory than the topics, and tokens that were recorded are ne
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +26,7 @@ from services.runtime.logs import Log
 from services.runtime.settings import RunSettings
 from services.sampler.facts import Pending, Trial, echo
 from services.sampler.ledger import Ledger
+from services.sampler.lineup import Lineup
 from services.sampler.policies import Policies
 from services.sampler.tasks import Tasks
 from services.sampler.trial import Attempt, Finish, Limits, Operate, Sample, end_id, ending
@@ -69,8 +69,22 @@ class SamplerCore(BaseCore):
         self._live: set[int] = set()
         self._trials: dict[str, Trial] = {}
         self._active: dict[str, Trial] = {}
-        self._resumed: deque[str] = deque()
-        self._waiting: dict[int, deque[str]] = {}
+        self._lineup = Lineup()
+
+    @property
+    def active_trials(self) -> int:
+        """Trials under way."""
+        return len(self._active)
+
+    @property
+    def waiting_trials(self) -> int:
+        """Requested trials that have not begun."""
+        return sum(1 for trial in self._trials.values() if trial.requested is not None) - len(self._active)
+
+    @property
+    def policy_version(self) -> int:
+        """Version in the engine; -1 before the first."""
+        return -1 if self._policies.loaded is None else self._policies.loaded
 
     # -- the loop's side -------------------------------------------------------------------------------------------
 
@@ -95,7 +109,7 @@ class SamplerCore(BaseCore):
             if trial.final:
                 effects += self._close(trial)
             else:
-                self._queue(trial)
+                self._lineup.add(trial)
         return self._go_on(effects, now_ms)
 
     def handle(self, message: Message, now_ms: int) -> Effects:
@@ -173,7 +187,7 @@ class SamplerCore(BaseCore):
             if message.partition in self._live:
                 if trial.final:
                     return self._close(trial)
-                self._queue(trial)
+                self._lineup.add(trial)
         return Effects()
 
     def _fact(self, record: Invocation | SandboxResult | RolloutCompleted, message: Message, now_ms: int) -> Effects:
@@ -216,24 +230,9 @@ class SamplerCore(BaseCore):
 
     # -- which trials run ------------------------------------------------------------------------------------------
 
-    def _queue(self, trial: Trial) -> None:
-        assert trial.requested is not None
-        if trial.begun:
-            self._resumed.append(trial.id)
-        else:
-            self._waiting.setdefault(trial.requested.policy_version, deque()).append(trial.id)
-
-    def _next_trial(self) -> Trial | None:
-        """The next trial that may begin: those that were under way first, then the order in which they were asked."""
-        queues = [self._resumed] if self._policies.may_sample else []
-        queues += [self._waiting[v] for v in sorted(self._waiting) if self._policies.ready_for(v)]
-        for queue in queues:
-            while queue:
-                trial = self._trials.get(queue.popleft())
-                if trial is not None and trial.id not in self._active:
-                    return trial
-        self._waiting = {version: queue for version, queue in self._waiting.items() if queue}
-        return None
+    def _startable(self, trial_id: str) -> Trial | None:
+        """The trial, when it still is to be begun (its partition may be lost, it may have ended elsewhere)."""
+        return None if trial_id in self._active else self._trials.get(trial_id)
 
     def _go_on(self, effects: Effects, now_ms: int) -> Effects:
         """What every entry ends with: load weights that the gate allows, let waiting trials begin."""
@@ -244,7 +243,7 @@ class SamplerCore(BaseCore):
             load = functools.partial(self._ports.load, decision)
             effects.jobs.append(Job(load, functools.partial(self._loaded, decision)))
         while len(self._active) < self._settings.concurrency:
-            trial = self._next_trial()
+            trial = self._lineup.take(self._policies, self._startable)
             if trial is None:
                 break
             self._active[trial.id] = trial
