@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="Record")
 AGE_STAGES = ("generation", "tool_wait", "verification", "buffer", "queue")
+_SETS = {"train": "training tasks", "heldout_bugs": "held-out bugs", "heldout_families": "held-out families"}
 Interval = tuple[int, int]
 """Begin and end, Unix milliseconds."""
+
+
+def set_name(task_set: str) -> str:
+    """A task set's name for people."""
+    return _SETS.get(task_set, task_set.replace("_", " "))
 
 
 def of_type(records: Iterable[Record], kind: type[T], *identity: str) -> list[T]:
@@ -128,7 +134,7 @@ def evaluations_of(records: Iterable[Record]) -> list[TaskSetResult]:
     by_set: dict[str, list[EvaluationResult]] = {}
     for result in of_type(records, EvaluationResult, "policy_version", "task_set"):
         by_set.setdefault(result.task_set, []).append(result)
-    order = sorted(by_set, key=lambda name: (name != "train", name))
+    order = sorted(by_set, key=lambda name: (list(_SETS).index(name) if name in _SETS else len(_SETS), name))
     return [_compare(name, sorted(by_set[name], key=lambda r: r.policy_version)) for name in order]
 
 
@@ -251,3 +257,33 @@ def timing(
         waited_s=sum(u.waited_ms for u in updates) / 1000,
         idle_s=max(0.0, wall - covered(everything)),
     )
+
+
+_STAGES = (
+    ("rollouts requested", "rollout.requested", "requested_ms", ("trial_id",)),
+    ("rollouts completed", "rollout.completed", "ended_ms", ("trial_id", "attempt")),
+    ("verdicts", "verification.verdict", "verification_ended_ms", ("trial_id", "attempt", "verdict")),
+    ("groups closed", "group.closed", "closed_ms", ("group_id",)),
+    ("group decisions", "group.admission", "decided_ms", ("group_id", "stage")),
+    ("updates", "training.update", "finished_ms", ("policy_version",)),
+    ("policies published", "policy.published", "published_ms", ("policy_version",)),
+)
+"""Label, record, the moment of it, and what makes two records the same (delivered twice)."""
+
+
+def stage_rates(records: Iterable[Record]) -> list[tuple[str, int, float | None]]:
+    """(stage, records, records per second between the first and the last) of every stage that wrote any."""
+    forms = {record: (moment, identity) for _, record, moment, identity in _STAGES}
+    times: dict[str, dict[tuple[Any, ...], int]] = {}
+    for record in records:
+        form = forms.get(record.TYPE.name)
+        if form is not None:
+            key = tuple(getattr(record, name) for name in form[1])
+            times.setdefault(record.TYPE.name, {}).setdefault(key, getattr(record, form[0]))
+    out = []
+    for label, name, _, _ in _STAGES:
+        found = times.get(name, {}).values()
+        if found:
+            span = (max(found) - min(found)) / 1000
+            out.append((label, len(found), (len(found) - 1) / span if span > 0 else None))
+    return out

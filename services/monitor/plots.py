@@ -11,9 +11,9 @@ import matplotlib
 matplotlib.use("Agg")  # files only: a run has no display, and must not look for one
 
 from matplotlib import pyplot
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from services.monitor.measures import AGE_STAGES, TaskSetResult, Timing, smoothed
+from services.monitor.measures import AGE_STAGES, TaskSetResult, Timing, set_name, smoothed
 
 if TYPE_CHECKING:
     from schemas.policy import TrainingUpdate
@@ -50,6 +50,11 @@ def _figure(path: Path, width: float, height: float, columns: int, draw: Callabl
     return path
 
 
+def _legend_below(axes: Any) -> None:
+    """A legend under the axes, where no curve can run through it."""
+    axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.2), ncols=3, borderaxespad=0, columnspacing=1.2)
+
+
 def _whole(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator(integer=True))
 
@@ -65,17 +70,16 @@ def pass_rate(path: Path, curve: Curve, evaluations: Sequence[TaskSetResult]) ->
         largest = max(n for _, _, n in curve)
         sizes = [12 + 40 * n / largest for _, _, n in curve]
         axes.scatter(versions, rates, s=sizes, color=GREY, alpha=0.55, linewidths=0, label="rollouts of one version")
-        window = max(1, len(curve) // 10) | 1
-        axes.plot(versions, smoothed(curve, window), color=BLUE, lw=2.2, label=f"pooled over {window} versions")
+        window = max(1, len(curve) // 10) | 1  # odd: centred on its version
+        pooled = f"pooled over {window} versions" if window > 1 else "from version to version"
+        axes.plot(versions, smoothed(curve, window), color=BLUE, lw=2.2, label=pooled)
         for result in evaluations:
             colour = SET_COLOURS.get(result.task_set, GREEN)
             xs, ys = [result.before_version], [result.before]
             if result.after is not None and result.after_version is not None:
                 xs, ys = [*xs, result.after_version], [*ys, result.after]
-            name = result.task_set.replace("_", " ")
-            axes.plot(
-                xs, ys, "D", ms=8, mec="white", color=colour, label=f"fixed tasks: {name}", zorder=5, clip_on=False
-            )
+            label = f"fixed tasks: {set_name(result.task_set)}"
+            axes.plot(xs, ys, "D:", lw=1, ms=8, mec="white", color=colour, label=label, zorder=5, clip_on=False)
         axes.set(title="Pass rate on training tasks, by update", xlabel="policy version (update)", ylabel="pass rate")
         top = max([*rates, *(r.before for r in evaluations), *(r.after or 0 for r in evaluations)])
         axes.set_ylim(0, min(1.0, max(0.2, 1.15 * top)))
@@ -93,7 +97,7 @@ def held_out(path: Path, evaluations: Sequence[TaskSetResult]) -> Path | None:
         return None
 
     def draw(left: Any, right: Any) -> None:
-        names = [f"{r.task_set.replace('_', ' ')}\n({r.tasks} tasks)" for r in both]
+        names = [f"{set_name(r.task_set)}\n({r.tasks} tasks)" for r in both]
         places = range(len(both))
         before = left.bar([x - 0.19 for x in places], [r.before for r in both], 0.36, color=GREY, label="before")
         after = left.bar([x + 0.19 for x in places], [r.after or 0.0 for r in both], 0.36, color=BLUE, label="after")
@@ -114,7 +118,7 @@ def held_out(path: Path, evaluations: Sequence[TaskSetResult]) -> Path | None:
             text = f"{p.difference:+.3f} [{p.low:+.3f}, {p.high:+.3f}]"
             right.annotate(text, (p.difference, y), xytext=(0, 9), textcoords="offset points", ha="center", fontsize=9)
         right.axvline(0, color="black", lw=0.8)
-        right.set_yticks(list(places), [r.task_set.replace("_", " ") for r in both])
+        right.set_yticks(list(places), [set_name(r.task_set) for r in both])
         right.set_ylim(len(both) - 0.4, -0.6)
         right.set(title="after − before, paired by task, 95 % interval", xlabel="difference of pass@1")
         right.margins(x=0.25)
@@ -134,7 +138,7 @@ def optimizer(path: Path, updates: Sequence[TrainingUpdate], min_entropy: float 
         entropy.plot(x, [u.entropy for u in updates], color=BLUE, marker=mark, ms=3)
         if min_entropy is not None:
             entropy.axhline(min_entropy, color=RED, ls="--", lw=1, label="gate's floor")
-            entropy.legend()
+            _legend_below(entropy)
         entropy.set(title="Entropy", ylabel="nats per token")
         entropy.set_ylim(bottom=0)
         low, high = [u.ratio_p01 for u in updates], [u.ratio_p99 for u in updates]
@@ -143,13 +147,13 @@ def optimizer(path: Path, updates: Sequence[TrainingUpdate], min_entropy: float 
         ratio.axhline(1 - updates[-1].clip_low, color=RED, ls="--", lw=1, label="clip bounds")
         ratio.axhline(1 + updates[-1].clip_high, color=RED, ls="--", lw=1)
         ratio.set(title="Ratio to the start of the update", ylabel="π / π_prox")
-        ratio.legend()
+        _legend_below(ratio)
         mismatch.plot(x, [u.mismatch_mean for u in updates], color=ORANGE, marker=mark, ms=3, label="mean")
         mismatch.plot(x, [u.mismatch_max for u in updates], color=GREY, marker=mark, ms=3, label="largest")
         mismatch.set_yscale("symlog", linthresh=1e-3)
         mismatch.set_ylim(bottom=0)
         mismatch.set(title="Mismatch with the behaviour policy", ylabel="|log π_prox − log μ| (nats)")
-        mismatch.legend()
+        _legend_below(mismatch)
         for axes in (entropy, ratio, mismatch):
             axes.set_xlabel("update")
             _whole(axes.xaxis)
@@ -182,6 +186,7 @@ def flow(
         age.set_yticks(range(1, len(stages) + 1), [s.replace("_", " ") for s in stages])
         age.invert_yaxis()
         age.set_xscale("log")
+        age.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         age.set(title="Age of groups by stage", xlabel="seconds (box: quartiles, whiskers: 5 to 95 %)")
         reasons = list(exclusions) or ["none"]
         counts = [exclusions[r][0] if r in exclusions else 0 for r in reasons]
@@ -198,7 +203,7 @@ def flow(
             lag.text(0.5, 0.5, "no group was admitted", ha="center", va="center", transform=lag.transAxes)
         if bound is not None:
             lag.axvline(bound + 0.5, color=RED, ls="--", lw=1, label=f"bound {bound}")
-            lag.legend()
+            _legend_below(lag)
         lag.set(title="Lag of admitted trials", xlabel="versions behind the trainer", ylabel="trials")
         _whole(lag.xaxis)
 
@@ -215,7 +220,7 @@ def rollouts(path: Path, lengths: dict[str, list[int]], timing: Timing | None) -
         if timing is None:
             time.text(0.5, 0.5, "not measured", ha="center", va="center", transform=time.transAxes)
         else:
-            names = [*(s.name for s in timing.stages), "trainer waits", "nothing"]
+            names = [*(s.name for s in timing.stages), "trainer waits", "nothing under way"]
             values = [*(s.busy_s for s in timing.stages), timing.waited_s, timing.idle_s]
             bars = time.barh(names, values, color=[BLUE, GREEN, PURPLE, GREY, GREY], height=0.6)
             shares = [f"{v:.0f} s ({v / timing.wall_s:.0%})" if timing.wall_s > 0 else f"{v:.0f} s" for v in values]

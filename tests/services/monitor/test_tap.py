@@ -175,7 +175,7 @@ def test_a_closed_pipe_ends_it_quietly(stack: str) -> None:
 def test_importing_it_loads_nothing_heavy() -> None:
     """`rollstream tap --help` must start in under half a second: no Kafka, Arrow or NumPy until it runs."""
     code = (
-        "import sys, services.monitor.tap\n"
+        "import sys, services.monitor.tap, services.monitor.trial, services.monitor.report, services.monitor.progress\n"
         "print([m for m in ('kafka', 'pyarrow', 'numpy', 'matplotlib', 'rich', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
