@@ -35,6 +35,10 @@ class StoreFull(UserError):
     """The disk under the store is full; nothing was half-written and nothing that was stored is lost."""
 
 
+class StoreUnavailable(UserError):
+    """The store does not answer. While a service runs this passes by itself: its jobs may wait and try again."""
+
+
 class ObjectStore(Protocol):
     """Objects appear whole or not at all. Keys are `name/name/…` of letters, digits, dot, dash and underscore."""
 

@@ -10,10 +10,11 @@ from typing import Any
 import urllib3
 from minio import Minio
 from minio.error import InvalidResponseError, S3Error
+from minio.helpers import check_bucket_name
 
 from services.runtime.errors import UserError
 from services.runtime.settings import Store
-from services.runtime.store import ContentAddressed, MissingObject, StoreFull, checked_key
+from services.runtime.store import ContentAddressed, MissingObject, StoreFull, StoreUnavailable, checked_key
 
 _ABSENT = {"NoSuchKey", "NoSuchObject", "NotFound"}
 _EXISTS = {"PreconditionFailed", "ConditionalRequestConflict"}
@@ -26,25 +27,35 @@ _ADVICE = {
 _FULL = {"InsufficientStorage", "XMinioStorageFull", "EntityTooLarge", "QuotaExceeded"}
 
 
+def _client(settings: Store, retries: urllib3.Retry) -> Any:
+    timeout = urllib3.Timeout(connect=5.0, read=60.0)
+    return Minio(
+        settings.endpoint,
+        access_key=settings.access_key,
+        secret_key=settings.secret_key,
+        region=settings.region,
+        secure=settings.secure,
+        http_client=urllib3.PoolManager(timeout=timeout, retries=retries, maxsize=8),
+    )
+
+
 class S3Store(ContentAddressed):
     """Objects of one bucket under an optional prefix. The region is passed, since asking for it needs another right."""
 
     def __init__(self, settings: Store, bucket: str, prefix: str = "") -> None:
         if not settings.endpoint:
             raise UserError("an s3:// store needs an endpoint", "store.endpoint", "set it to HOST:PORT of the server")
-        timeout = urllib3.Timeout(connect=5.0, read=60.0)
         retries = urllib3.Retry(total=3, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504])
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._where = f"s3://{bucket}/{self._prefix} at {settings.endpoint}"
-        self._client: Any = Minio(
-            settings.endpoint,
-            access_key=settings.access_key,
-            secret_key=settings.secret_key,
-            region=settings.region,
-            secure=settings.secure,
-            http_client=urllib3.PoolManager(timeout=timeout, retries=retries, maxsize=8),
-        )
+        try:
+            check_bucket_name(bucket)
+            self._client = _client(settings, retries)
+        except ValueError as e:
+            raise UserError(f"not a possible S3 store: {e}", self._where, "correct store.url or store.endpoint") from e
+        # A conditional PUT that is silently sent again could be beaten by its own first try.
+        self._once = _client(settings, urllib3.Retry(total=0))
         self._call("open", "", lambda: next(iter(self._client.list_objects(bucket, prefix=self._prefix)), None))
 
     def __str__(self) -> str:
@@ -68,8 +79,12 @@ class S3Store(ContentAddressed):
                 what, do = _ADVICE[e.code]
                 raise UserError(f"{what} (while doing: {doing} {key})", self._where, do) from e
             raise
-        except (urllib3.exceptions.HTTPError, InvalidResponseError, OSError) as e:
+        except ValueError as e:
             raise UserError(
+                f"the S3 client refuses this: {e}", self._where, "correct store.url and store.endpoint"
+            ) from e
+        except (urllib3.exceptions.HTTPError, InvalidResponseError, OSError) as e:
+            raise StoreUnavailable(
                 f"the object store does not answer (while doing: {doing} {key}): {type(e).__name__}",
                 self._where, "start it, or correct store.endpoint and store.secure",
             ) from e  # fmt: skip
@@ -90,7 +105,7 @@ class S3Store(ContentAddressed):
         def create() -> bool:
             try:
                 # One PUT request for the whole body: a multipart upload would not carry the condition to its end.
-                self._client._put_object(self._bucket, name, body, {"If-None-Match": "*"})
+                self._once._put_object(self._bucket, name, body, {"If-None-Match": "*"})
             except S3Error as e:
                 if e.code in _EXISTS:
                     return False
@@ -116,8 +131,9 @@ class S3Store(ContentAddressed):
 
     def exists(self, key: str) -> bool:
         """See ObjectStore."""
+        name = self._name(key)
         try:
-            self._call("look at", key, lambda: self._client.stat_object(self._bucket, self._name(key)))
+            self._call("look at", key, lambda: self._client.stat_object(self._bucket, name))
         except MissingObject:
             return False
         return True
@@ -132,4 +148,5 @@ class S3Store(ContentAddressed):
 
     def delete(self, key: str) -> None:
         """See ObjectStore."""
-        self._call("delete", key, lambda: self._client.remove_object(self._bucket, self._name(key)))
+        name = self._name(key)
+        self._call("delete", key, lambda: self._client.remove_object(self._bucket, name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class Tap:
     ) -> None:
         wanted = []
         for topic in topics:
-            numbers = self._consumer.partitions_for_topic(topic.name)
+            numbers = self._numbers(topic, bootstrap)
             if not numbers:
                 raise UserError(f"there is no topic {topic.name}", bootstrap, "start a run there first")
             wanted += [TopicPartition(topic.name, n) for n in sorted(numbers)]
@@ -81,6 +82,18 @@ class Tap:
                 self._consumer.seek(tp, self._ends[tp])
             else:
                 self._consumer.seek_to_beginning(tp)
+
+    def _numbers(self, topic: Topic, bootstrap: str) -> set[int]:
+        # The client waits for metadata without a deadline of its own; a daemon thread gives it ours.
+        found: list[set[int]] = []
+        thread = threading.Thread(
+            target=lambda: found.append(self._consumer.partitions_for_topic(topic.name)), daemon=True
+        )
+        thread.start()
+        thread.join(self._timeout_s)
+        if not found:
+            raise UserError(f"the broker did not describe {topic.name} in time", bootstrap, "see the broker's log")
+        return found[0]
 
     def to_end(self) -> Iterator[Message | Undecodable]:
         """Everything up to the ends as they were at the start. Raises UserError when nothing moves for `timeout_s`."""

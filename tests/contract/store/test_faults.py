@@ -1,0 +1,170 @@
+"""What a person can cause, each as one clear message: full disk, missing bucket, wrong keys, nobody there."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.runtime.errors import UserError
+from services.runtime.settings import Store
+from services.runtime.store import StoreFull, StoreUnavailable, open_store
+from services.runtime.store_local import LocalStore
+
+ROOT = Path(__file__).parents[3]
+
+
+def mended(what):
+    text = str(what.value)
+    assert "what to do:" in text
+    return text
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x/y", "file://relative/path", "s3:///nobucket"])
+def test_unknown_forms_of_url(url):
+    with pytest.raises(UserError) as caught:
+        open_store(Store(url=url))
+    assert "file:///" in mended(caught)
+
+
+def test_s3_without_endpoint():
+    with pytest.raises(UserError, match="endpoint") as caught:
+        open_store(Store(url="s3://bucket"))
+    mended(caught)
+
+
+def test_missing_bucket(s3_server):
+    with pytest.raises(UserError, match="bucket does not exist") as caught:
+        open_store(s3_server.settings(url="s3://nowhere-at-all"))
+    assert "nowhere-at-all" in mended(caught)
+
+
+def test_wrong_secret_and_unknown_key(s3_server):
+    bucket = s3_server.bucket()
+    with pytest.raises(UserError, match="secret key is wrong") as caught:
+        open_store(s3_server.settings(url=f"s3://{bucket}", secret_key="guess"))
+    mended(caught)
+    with pytest.raises(UserError) as caught:
+        open_store(s3_server.settings(url=f"s3://{bucket}", access_key="stranger"))
+    assert "guess" not in mended(caught)
+
+
+def test_nobody_at_the_endpoint():
+    with pytest.raises(UserError, match="does not answer") as caught:
+        open_store(Store(url="s3://bucket", endpoint="127.0.0.1:1", secure=False, access_key="a", secret_key="b"))
+    assert "127.0.0.1:1" in mended(caught)
+
+
+def test_a_bucket_name_that_cannot_be():
+    with pytest.raises(UserError, match="invalid bucket name") as caught:
+        open_store(Store(url="s3://b", endpoint="127.0.0.1:1", secure=False))
+    mended(caught)
+
+
+def test_an_outage_is_told_from_a_mistake(s3_server):
+    """kill -9 of the server: StoreUnavailable, which jobs may wait out; with the server back, the objects are there."""
+    store = open_store(s3_server.settings(url=f"s3://{s3_server.bucket()}"))
+    store.put("a", b"1")
+    s3_server.signal("KILL")
+    try:
+        for use in (lambda: store.put("b", b"2"), lambda: store.put_if_absent("b", b"2"), lambda: store.get("a")):
+            with pytest.raises(StoreUnavailable):
+                use()
+    finally:
+        s3_server.start()
+    assert store.get("a") == b"1"
+    assert store.put_if_absent("b", b"2")
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be made") as caught:
+        open_store(Store(url=f"file://{tmp_path}/file/store"))
+    mended(caught)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A real full disk: a tmpfs of 1 MiB in a mount namespace of its own. Returns a runner of Python code inside."""
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare: a small file system cannot be made")
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    script = f'mount -t tmpfs -o size=1m tmpfs {mount} && exec "$@"'
+    base = ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh"]
+    if subprocess.run([*base, "true"], capture_output=True).returncode:
+        pytest.skip("mount namespaces are not allowed here: a small file system cannot be made")
+
+    def run(code):
+        done = subprocess.run(
+            [*base, sys.executable, "-c", code, str(mount)], cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_full_disk_loses_nothing(small_disk):
+    """ENOSPC in the middle of an object: a clear error, the old object whole, no debris, and room is usable again."""
+    code = """
+import sys
+from pathlib import Path
+from services.runtime.store import StoreFull
+from services.runtime.store_local import LocalStore
+root = Path(sys.argv[1])
+store = LocalStore(root)
+store.put("kept", b"old" * 1000)
+for write in (store.put, store.put_if_absent):
+    for key in ("kept", "new"):
+        if write == store.put_if_absent and key == "kept":
+            continue
+        try:
+            write(key, b"x" * 3_000_000)
+        except StoreFull as e:
+            print("full:", str(e).replace(chr(10), " "))
+assert store.get("kept") == b"old" * 1000
+assert list(store.list()) == ["kept"]
+assert list((root / ".incoming").iterdir()) == []
+store.put("new", b"x" * 500_000)
+print("ok")
+"""
+    out = small_disk(code).splitlines()
+    assert out[-1] == "ok"
+    assert len(out) == 4
+    assert all("no space left" in line and "what to do" in line for line in out[:3])
+
+
+def test_a_writer_killed_in_the_middle_leaves_nothing_visible(tmp_path):
+    """Debris of a dead process is swept at the next opening; the objects are untouched."""
+    store = LocalStore(tmp_path)
+    store.put("a", b"1")
+    code = """
+import os, sys
+from pathlib import Path
+from services.runtime.store_local import LocalStore
+store = LocalStore(Path(sys.argv[1]))
+os.replace = lambda *_: os._exit(9)
+store.put("a", b"2")
+"""
+    assert subprocess.run([sys.executable, "-c", code, tmp_path], cwd=ROOT, timeout=60).returncode == 9
+    assert store.get("a") == b"1"
+    assert len(list((tmp_path / ".incoming").iterdir())) == 1
+    assert LocalStore(tmp_path).get("a") == b"1"
+    assert list((tmp_path / ".incoming").iterdir()) == []
+    assert list(store.list()) == ["a"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder(tmp_path):
+    store = LocalStore(tmp_path)
+    (tmp_path / ".incoming").chmod(0o500)
+    with pytest.raises(UserError, match="cannot be written"):
+        store.put("a", b"1")
+
+
+def test_store_full_is_a_user_error():
+    """So that the command line prints it and exits with 2."""
+    assert issubclass(StoreFull, UserError)

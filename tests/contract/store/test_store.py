@@ -1,0 +1,107 @@
+"""One contract for every object store: whole objects, conditional create, content addresses that are checked."""
+
+import hashlib
+import threading
+
+import pytest
+
+from services.runtime.store import CorruptObject, MissingObject, content_key, open_store
+
+
+def test_put_get_replace_delete(store):
+    store.put("a/b.bin", b"one")
+    assert store.get("a/b.bin") == b"one"
+    store.put("a/b.bin", b"two")
+    assert store.get("a/b.bin") == b"two"
+    assert store.exists("a/b.bin")
+    store.delete("a/b.bin")
+    store.delete("a/b.bin")
+    assert not store.exists("a/b.bin")
+
+
+def test_missing_object_is_named(store):
+    for read in (store.get, store.get_content):
+        with pytest.raises(MissingObject, match="no/such"):
+            read("no/such")
+    assert not store.exists("no/such")
+
+
+def test_empty_and_large_objects(store, tmp_path):
+    """Zero bytes, and a file over the size of one multipart part."""
+    store.put("empty", b"")
+    assert store.get("empty") == b""
+    big = tmp_path / "big"
+    big.write_bytes(bytes(range(256)) * 4096 * 12)
+    store.put("big", big)
+    assert hashlib.sha256(store.get("big")).digest() == hashlib.sha256(big.read_bytes()).digest()
+
+
+def test_put_if_absent_never_overwrites(store, tmp_path):
+    assert store.put_if_absent("once", b"first")
+    assert not store.put_if_absent("once", b"second")
+    assert store.get("once") == b"first"
+    path = tmp_path / "file"
+    path.write_bytes(b"from a file")
+    assert store.put_if_absent("twice", path)
+    assert store.get("twice") == b"from a file"
+
+
+def test_of_many_conditional_writers_one_wins(store_settings):
+    """Two trainers that believe to be the only one must not both publish version 7."""
+    stores = [open_store(store_settings) for _ in range(6)]
+    won, start = [], threading.Barrier(6)
+
+    def write(n):
+        start.wait(10)
+        if stores[n].put_if_absent("manifest", f"writer {n}".encode() * 1000):
+            won.append(n)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(30)
+    assert len(won) == 1
+    assert stores[0].get("manifest") == f"writer {won[0]}".encode() * 1000
+
+
+def test_list_by_prefix_in_order(store):
+    for key in ("b/2", "a/1", "a/10", "ab", "a/x/y"):
+        store.put(key, b"x")
+    assert list(store.list()) == ["a/1", "a/10", "a/x/y", "ab", "b/2"]
+    assert list(store.list("a/")) == ["a/1", "a/10", "a/x/y"]
+    assert list(store.list("a/1")) == ["a/1", "a/10"]
+    assert list(store.list("zzz/")) == []
+
+
+def test_content_addressing(store, tmp_path):
+    path = tmp_path / "same"
+    path.write_bytes(b"weights")
+    key = store.put_content(b"weights")
+    digest = hashlib.sha256(b"weights").hexdigest()
+    assert key == f"sha256/{digest[:2]}/{digest}" == content_key(digest)
+    assert store.put_content(path) == key
+    assert store.get_content(key) == b"weights"
+    assert list(store.list("sha256/")) == [key]
+
+
+def test_rot_is_noticed_on_read(store):
+    """A changed byte must never become a weight."""
+    key = store.put_content(b"weights")
+    store.put(key, b"weightz")
+    with pytest.raises(CorruptObject, match=key):
+        store.get_content(key)
+
+
+@pytest.mark.parametrize(
+    "key", ["", "/etc/passwd", "../up", "a//b", "a/../b", ".hidden", "a/.b", "ü", "a b", "x" * 600]
+)
+def test_keys_that_could_leave_the_store_are_refused(store, key):
+    for use in (lambda: store.put(key, b""), lambda: store.get(key), lambda: store.delete(key)):
+        with pytest.raises(ValueError, match="no object key"):
+            use()
+
+
+def test_reopening_sees_what_was_stored(store, store_settings):
+    store.put("kept", b"x")
+    assert open_store(store_settings).get("kept") == b"x"
