@@ -163,8 +163,9 @@ class _Merge:
     Within a partition the order is the log's. `_heads` holds the first message of every partition that has one.
     """
 
-    def __init__(self, consumer: Any, ends: Mapping[Any, int]) -> None:
+    def __init__(self, consumer: Any, ends: Mapping[Any, int], keep: Callable[[Any], bool] | None) -> None:
         self._consumer = consumer
+        self._keep = keep
         self._ends = dict(ends)
         self._held: dict[Any, deque[Any]] = {p: deque() for p in ends}
         self._heads: list[tuple[int, str, int, int, Any]] = []
@@ -179,7 +180,7 @@ class _Merge:
         for partition, records in batches.items():
             held = self._held[partition]
             empty = not held
-            held.extend(records)
+            held.extend(records if self._keep is None else filter(self._keep, records))
             if empty and held:
                 self._push(partition)
         self._waiting = {p for p in self._waiting if self._owes(p)}
@@ -215,11 +216,13 @@ def read(
     stop: threading.Event | None = None,
     keep: Callable[[Any], bool] | None = None,
     check: Callable[[Sequence[str]], None] | None = None,
+    key: bytes | None = None,
 ) -> Iterator[Seen]:
     """Messages of `topics` from `start`, oldest first; ends at what stood there at the call unless `follow`.
 
     `keep` sees the undecoded message (key, headers) and may skip it cheaply; `check` sees the full topic names before
-    anything is read, and may raise. `stop` ends a following read within 0.2 s.
+    anything is read, and may raise. `key` narrows topics keyed by group to the partition in which Kafka's default
+    partitioner puts that key. `stop` ends a following read within 0.2 s.
     Raises UserError for an unreachable broker and an unknown topic.
     """
     stop = stop or threading.Event()
@@ -230,12 +233,11 @@ def read(
         names = choose_topics(topics, set(consumer.topics()))
         if check is not None:
             check(names)
-        partitions = _assign(consumer, names)
+        partitions = _assign(consumer, names, key)
         ends: dict[Any, int] = consumer.end_offsets(partitions)
         _seek(consumer, partitions, ends, start)
-        for raw in _messages(consumer, _Merge(consumer, ends), bootstrap, follow, stop):
-            if keep is None or keep(raw):
-                yield decode_seen(raw.topic, raw)
+        for raw in _messages(consumer, _Merge(consumer, ends, keep), bootstrap, follow, stop):
+            yield decode_seen(raw.topic, raw)
     except KafkaError as e:
         raise UserError(f"the broker does not answer: {e}", bootstrap, "see the broker's log") from e
     finally:
@@ -264,12 +266,20 @@ def _messages(consumer: Any, merge: _Merge, bootstrap: str, follow: bool, stop: 
             heard = heard if merge.behind else time.monotonic()
 
 
-def _assign(consumer: Any, names: Sequence[str]) -> list[Any]:
+def _assign(consumer: Any, names: Sequence[str], key: bytes | None) -> list[Any]:
     from kafka import TopicPartition
+    from kafka.partitioner import murmur2
 
-    partitions = [TopicPartition(n, p) for n in names for p in sorted(consumer.partitions_for_topic(n) or ())]
-    consumer.assign(partitions)
-    return partitions
+    from schemas.topics import BY_NAME
+
+    chosen = []
+    for name in names:
+        numbers = sorted(consumer.partitions_for_topic(name) or ())
+        if key is not None and numbers and name in BY_NAME and BY_NAME[name].key == "group_id":
+            numbers = [numbers[(murmur2(key) & 0x7FFFFFFF) % len(numbers)]]  # as kafka-python and Java choose it
+        chosen += [TopicPartition(name, number) for number in numbers]
+    consumer.assign(chosen)
+    return chosen
 
 
 def _seek(consumer: Any, partitions: Sequence[Any], ends: Mapping[Any, int], start: Start) -> None:

@@ -41,16 +41,14 @@ def show_trial(
     Text is decoded with the tokenizer of that checkpoint in `store`; without it, ids are shown and a note says why.
     Raises UserError for a bad id (with the grammar) and an unknown trial (with near ones).
     """
-    from services.monitor.conversation import gather, parse_trial_id, unknown_trial
+    from services.monitor.conversation import parse_trial_id, unknown_trial
     from services.monitor.conversation_text import render
     from services.monitor.texts import find_texts
 
     ref = parse_trial_id(trial_id)
-    groups: set[str] = set()
-    records = list(_read(source, ref.group_id, groups)) if isinstance(source, str) else list(source)
-    trial = gather(records, trial_id)
+    trial, groups = _find(source, ref.group_id, trial_id)
     if trial is None:
-        raise unknown_trial(ref, groups or {g for r in records if (g := getattr(r, "group_id", None))})
+        raise unknown_trial(ref, groups)
     texts = find_texts(store, base_manifest, _tokenizer_digest(trial))
     stream = out or sys.stdout
     if as_json:
@@ -59,7 +57,23 @@ def show_trial(
     _print(render(trial, texts, full), stream)
 
 
-def _read(bootstrap: str, group_id: str, groups: set[str]) -> Iterator[Record]:
+def _find(source: str | Iterable[Record], group_id: str, trial_id: str) -> tuple[Trial | None, set[str]]:
+    """The trial, or None and every group id that there is. On a broker its partition first, then every partition:
+    the second look tells a trial that does not exist from one that was produced with another partitioner."""
+    from services.monitor.conversation import gather
+
+    if not isinstance(source, str):
+        records = list(source)
+        return gather(records, trial_id), {g for r in records if (g := getattr(r, "group_id", None))}
+    groups: set[str] = set()
+    for narrow in (True, False):
+        trial = gather(_read(source, group_id, groups, narrow), trial_id)
+        if trial is not None:
+            break
+    return trial, groups
+
+
+def _read(bootstrap: str, group_id: str, groups: set[str], narrow: bool) -> Iterator[Record]:
     """Records of one group and the updates; notes every group id that passes. Undecodable records are skipped."""
     from services.monitor.source import read
     from services.monitor.start import Start
@@ -73,7 +87,8 @@ def _read(bootstrap: str, group_id: str, groups: set[str]) -> Iterator[Record]:
         groups.add((raw.key or b"").decode(errors="replace"))
         return bool(raw.key == key)
 
-    for seen in read(bootstrap, [*_BY_GROUP, *_BY_RUN], Start("earliest"), keep=keep):
+    topics = [*_BY_GROUP, *_BY_RUN]
+    for seen in read(bootstrap, topics, Start("earliest"), keep=keep, key=key if narrow else None):
         if seen.record is not None:
             yield seen.record
 
