@@ -1,0 +1,1 @@
+"""The trainer: what do these groups say the weights should be?"""
