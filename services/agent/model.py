@@ -12,6 +12,11 @@ from services.agent.harness import Harness
 from services.agent.tokenizer import BEGIN, END, PAD
 
 
+# The usual 0.02 suits wide models. At hidden 128 the repair policy learns about twice as fast from 0.06: 125 supervised
+# steps gave a sampled pass rate of 0.24 instead of 0.06.
+INIT_STD = 0.06
+
+
 @dataclass(frozen=True)
 class ModelShape:
     """Sizes of a policy that is made from nothing."""
@@ -25,7 +30,7 @@ class ModelShape:
     context: int = 512
 
 
-def build(shape: ModelShape, seed: int, init_std: float = 0.02) -> torch.nn.Module:
+def build(shape: ModelShape, seed: int, init_std: float = INIT_STD) -> torch.nn.Module:
     """A new LlamaForCausalLM with random float32 weights; the same seed gives the same weights."""
     config = LlamaConfig(
         vocab_size=shape.vocabulary,

@@ -132,7 +132,7 @@ def suffix_pass(
         all_values = torch.cat((prompts[number][1][owner], found[-1][1]), 1)
         attended = _gather(attend(_spread(queries, layout), all_keys, all_values, mask), layout).flatten(1)
         if number + 1 == weights.shape.layers:
-            hidden, attended = hidden[wanted], attended[wanted]
+            hidden, attended = _Gather.apply(hidden, wanted), _Gather.apply(attended, wanted)
         hidden = finish(weights, block, hidden, attended)
     return hidden, found
 
