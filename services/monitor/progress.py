@@ -55,7 +55,8 @@ class Progress:
         self._contrast: deque[bool] = deque(maxlen=RECENT_GROUPS)
         self._lags: deque[int] = deque(maxlen=RECENT_GROUPS * 8)
         self._open: set[str] = set()
-        self._evaluating: dict[int, set[str]] = {}
+        self._evaluating: dict[int, set[str]] = {}  # version -> its judged trials
+        self._evaluated_as: dict[str, int] = {}  # trial -> version that it was asked to measure
         self._interval: float | None = None
         self._last_finish: float | None = None
 
@@ -72,6 +73,7 @@ class Progress:
     def _requested(self, r: RolloutRequested, at: float) -> None:
         if r.split == "eval":
             self._evaluating.setdefault(r.policy_version, set())
+            self._evaluated_as[r.trial_id] = r.policy_version
             return
         self._open.add(r.trial_id)
         self._count("requested", at)
@@ -87,7 +89,8 @@ class Progress:
         self._open.discard(r.trial_id)
         self.unresolved += r.verdict == "unknown"
         if r.split == "eval":
-            self._evaluating.setdefault(r.policy_version, set()).add(r.trial_id)
+            version = self._evaluated_as.get(r.trial_id, r.policy_version)
+            self._evaluating.setdefault(version, set()).add(r.trial_id)
             return
         self._count("verified", at)
         if r.verdict == "unknown":
@@ -191,13 +194,11 @@ class Progress:
 
     def phase(self) -> str:
         """What the run is doing now, in a few words."""
-        per_version = self._settings.evaluation
-        expected = (
-            per_version.train_tasks + per_version.heldout_bugs + per_version.heldout_families
-        ) * per_version.samples
+        plan = self._settings.evaluation
+        sizes = [size for size in (plan.train_tasks, plan.heldout_bugs, plan.heldout_families) if size]
         current = max(self._evaluating, default=None)
-        if current is not None and len(self.evaluations.get(current, ())) == 0:
-            return f"evaluating v{current}: {len(self._evaluating[current])} of {expected} trials"
+        if current is not None and len(self.evaluations.get(current, ())) < len(sizes):
+            return f"evaluating v{current}: {len(self._evaluating[current])} of {sum(sizes) * plan.samples} trials"
         if self.updates >= self._settings.dispatch.updates:
             return "last update done"
         return "training" if self.totals["requested"] else "starting"

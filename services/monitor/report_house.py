@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from services.monitor.facts import shorten
-
 if TYPE_CHECKING:
     from services.runtime.settings import RunSettings
 
+_SHOWN = 16
+"""Items of a list that stand in one cell of a table, at most."""
 _PACKAGES = ("kafka-python", "pyarrow", "numpy", "torch", "transformers", "tokenizers", "minio", "pydantic")
 
 
@@ -45,14 +45,18 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def _sequence(values: list[Any] | tuple[Any, ...]) -> str:
-    """A list in one cell; of a long one the last items, which say where it went."""
-    if len(values) <= 8:
-        shown = [
-            json.dumps(v) if isinstance(v, (dict, list)) else f"{v:.4g}" if isinstance(v, float) else str(v)
-            for v in values
-        ]
-        return _cell(", ".join(shown))
-    return _cell(f"{shorten(list(values), head=3)} … {values[-1]}")
+    """A list in one cell: pairs as `step: value`; of a long one some items, the last always (it says where it went)."""
+    step = -(-len(values) // _SHOWN)
+    shown = [values[i] for i in range(len(values)) if i % step == (len(values) - 1) % step] if values else []
+    pairs = all(isinstance(v, (list, tuple)) and len(v) == 2 for v in shown)
+    texts = [f"{_number(v[0])}: {_number(v[1])}" if pairs else _number(v) for v in shown]
+    return _cell(", ".join(texts) or "none")
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return json.dumps(value) if isinstance(value, (dict, list, tuple)) else str(value)
 
 
 def _cell(text: str) -> str:

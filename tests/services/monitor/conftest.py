@@ -31,7 +31,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def run_records() -> list[Record]:
     # Its own time as well as its own id: on a broker that earlier tests wrote to, each partition stays in time order.
-    return Run(run_id=f"demo{uuid.uuid4().hex[:8]}", start_ms=int(time.time() * 1000) - 120_000).build()
+    return Run(run_id=f"demo{uuid.uuid4().hex[:8]}", updates=4, start_ms=int(time.time() * 1000) - 120_000).build()
 
 
 def write(bootstrap: str, records: list[Record]) -> None:

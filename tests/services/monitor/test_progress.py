@@ -112,9 +112,14 @@ def test_an_empty_run_is_shown_on_any_width(width: int) -> None:
 def test_an_evaluation_under_way_says_how_far_it_is() -> None:
     """The first minute of a run is its evaluation: a silent minute looks like a hang."""
     progress, clock, records = fed(updates=1)
+    now = int(clock() * 1000)
     request = next(r for r in records if r.TYPE.name == "rollout.requested")
-    progress.feed(replace(request, split="eval", task_set="heldout_bugs", policy_version=9), int(clock() * 1000))
+    verdict = next(r for r in records if r.TYPE.name == "verification.verdict" and r.trial_id == request.trial_id)
+    asked = {"split": "eval", "trial_id": "demo/00009999/0"}
+    progress.feed(replace(request, **asked, task_set="heldout_bugs", policy_version=9), now)
     assert progress.phase() == "evaluating v9: 0 of 700 trials"
+    progress.feed(replace(verdict, **asked, policy_version=8), now)  # the sampler had not swapped yet
+    assert progress.phase() == "evaluating v9: 1 of 700 trials"
 
 
 def test_sparkline_keeps_its_width_and_range() -> None:

@@ -27,6 +27,7 @@ from tests.services.monitor.synthetic import Run
 FULL = Run(updates=12).build()
 
 
+COLD_START = {"steps": 1000, "curve": [[25 * i, i / 40] for i in range(1, 41)], "reason": None, "eval": {"train": 0.31}}
 WATCHED = {"rollout.requested", "rollout.completed", "verification.verdict", "group.closed", "group.admission"}
 
 
@@ -72,14 +73,17 @@ def test_the_result_comes_first_and_is_the_records_own(tmp_path: Path) -> None:
 
 def test_every_section_and_figure_is_there(tmp_path: Path) -> None:
     """The issue's list: plots, ages, exclusions, lengths, entropy, cold start apart, audit, configuration, going on."""
-    text = written(FULL, tmp_path, coldstart={"steps": 250, "curve": [0.1] * 40, "note": None, "eval": {"train": 0.31}})
+    text = written(FULL, tmp_path, coldstart=COLD_START)
     for name in ("pass_rate", "held_out", "optimizer", "rollouts", "flow"):
         assert f"(plots/{name}.png)" in text
         assert (tmp_path / "plots" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
-    for part in ("## Cold start", "| steps | 250 |", "| eval: train | 0.31 |", "## Audit", "balanced", "tool wait",
-                 "zero_contrast", "stale", "unresolved", "| pass | ", "entropy", "trainer waits", "[trainer]",
-                 f"rollstream run --run-dir {tmp_path}", "Seeds: run 3", "`dispatch.updates=12`", "kafka-python 3.",
-                 "policy.gate.v1", "asynchronous (max_lag 2)"):  # fmt: skip
+    parts = (
+        "## Cold start", "| steps | 1000 |", "25: 0.025, 100: 0.1", "1000: 1 |", "| reason | not measured |",
+        "| eval: train | 0.31 |", "## Audit", "balanced", "tool wait", "zero_contrast", "stale", "unresolved",
+        "| pass | ", "entropy", "trainer waits", "[trainer]", f"rollstream run --run-dir {tmp_path}", "Seeds: run 3",
+        "`dispatch.updates=12`", "kafka-python 3.", "policy.gate.v1", "asynchronous (max_lag 2)",
+    )  # fmt: skip
+    for part in parts:
         assert part in text, part
     assert "not measured |" not in text.split("## Cold start")[0], "everything was measured"
 
