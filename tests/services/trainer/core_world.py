@@ -118,7 +118,7 @@ class Instance:
         self.jobs: deque = deque()
         manifest = latest_manifest(world.store, RUN)
         assert manifest is not None
-        self.weights = HashWeights(world.store)
+        self.weights = world.make_weights(world.store)
         self.weights.restore(manifest)
         world.tick_event()
         log = Log("trainer", RUN, io.StringIO())
@@ -221,6 +221,10 @@ class CountingStore:
 class World:
     """The log of a run, its store, and the trainer that works on them."""
 
+    make_weights = HashWeights
+    weights_file = "model.bin"
+    base: Files = {"model.bin": b"base", "tokenizer.json": b"the same"}
+
     def __init__(self, path, *, updates: int = 3, batch: int = 2, max_lag: int = 9, seed: int = 0, keep: int = 3):
         self.rng = random.Random(seed)
         self.clock = FakeClock()
@@ -236,7 +240,7 @@ class World:
         self.logs: dict[tuple[str, int], list] = defaultdict(list)
         self.events = 0
         self.kill_at: int | None = None
-        publish_checkpoint(self.store, {"model.bin": b"base", "tokenizer.json": b"the same"}, CheckpointMeta(RUN, 0))
+        publish_checkpoint(self.store, self.base, CheckpointMeta(RUN, 0))
         self.trainer: Instance
 
     def tick_event(self) -> None:
@@ -284,7 +288,7 @@ class World:
         from services.runtime.checkpoints import load_manifest
 
         found = [load_manifest(self.store, key) for key in list_manifests(self.store, RUN).values()]
-        return [(m.version, m.meta.group_ids, m.files["model.bin"].sha256) for m in found]
+        return [(m.version, m.meta.group_ids, m.files[self.weights_file].sha256) for m in found]
 
     def announced(self) -> dict[int, set[str]]:
         """Version -> digests under which it was published."""
@@ -292,6 +296,10 @@ class World:
         for record in self.of(POLICY_PUBLISHED):
             found[record.policy_version].add(record.manifest_digest)
         return dict(found)
+
+    def of_updates(self) -> list:
+        """All `training.update` records."""
+        return self.of(TRAINING_UPDATE)
 
     def trained(self) -> dict[str, tuple[str, ...]]:
         """Update id -> groups, over all `training.update` records; repeats must agree."""

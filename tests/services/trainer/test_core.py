@@ -62,22 +62,26 @@ def test_updates_take_the_groups_in_the_order_of_their_decisions(tmp_path):
 
 
 def test_killed_at_every_event_it_makes_the_same_versions(tmp_path):
-    """Between any two instructions that matter: reads, jobs, store calls before and after their effect, outputs."""
-    calm = filled(tmp_path / "calm")
-    calm.run()
+    """Between any two instructions that matter: jobs, store calls before and after their effect, outputs, reads."""
+    calm = filled(tmp_path / "calm", updates=2)
+    calm.start()
+    while not calm.trainer.jobs:
+        calm.trainer.step()
+    read = calm.events
+    exhaust(calm.trainer)
     expected, events = calm.versions(), calm.events
-    assert len(expected) == 4
-    for kill_at in range(1, events + 1):
-        world = filled(tmp_path / str(kill_at))
+    assert len(expected) == 3
+    for kill_at in [*range(1, read, 7), *range(read, events + 1)]:
+        world = filled(tmp_path / str(kill_at), updates=2)
         world.kill_at = kill_at
         world.run()
         assert world.versions() == expected, f"killed at event {kill_at} of {events}"
-        assert set(world.announced()) == {0, 1, 2, 3}
+        assert set(world.announced()) == {0, 1, 2}
         assert all(len(digests) == 1 for digests in world.announced().values())
         assert list(itertools.chain(*world.trained().values())) == [g for _, groups, _ in expected for g in groups]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32), kills=st.lists(st.integers(1, 120), max_size=6))
 def test_killed_again_and_again_while_records_keep_coming(tmp_path_factory, seed, kills):
     """Groups arrive while it runs; wherever it dies, no group is trained twice and none is forgotten."""
