@@ -1,4 +1,4 @@
-"""What a fixture's public checks ask of a jail, and what its answers show, in the words of `services/tasks/feedback.py`."""
+"""What a fixture's public checks ask of a jail and what its answers show, in the words of the task library."""
 
 from __future__ import annotations
 

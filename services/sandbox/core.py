@@ -41,6 +41,7 @@ class _Held:
     queue: deque[Message] = field(default_factory=deque)
     last: SandboxResult | None = None
     dropped: bool = False
+    revoked: bool = False
 
 
 class SandboxCore(BaseCore):
@@ -60,6 +61,7 @@ class SandboxCore(BaseCore):
 
     def revoked(self, partitions: frozenset[int]) -> None:
         for held in [one for one in self._held.values() if one.workspace.partition in partitions]:
+            held.revoked = True
             self._drop(held)
 
     def tick(self, now_ms: int) -> Effects:
@@ -134,7 +136,7 @@ class SandboxCore(BaseCore):
     def _finished(self, held: _Held, command: SandboxCommand, started_ms: int, done: Done | Exception) -> Effects:
         if isinstance(done, Exception):
             done = Done(infra=f"{type(done).__name__}: {done}")
-        if held.dropped:
+        if held.revoked:
             self._retire(held)
             return self._closing()
         status: Status = "infra" if done.infra is not None else "refused" if done.refused else "ok"
@@ -145,8 +147,11 @@ class SandboxCore(BaseCore):
         held.running, held.positions = None, []
         if command.tool == "submit" and status == "ok":
             self._retire(held)  # the text stays a while, so that a repeated command finds its answer
-        if held.queue:
-            effects += self.handle(held.queue.popleft(), held.used_ms)
+        if held.dropped:  # a later attempt took its place; nobody waits for this one, but its commands must end
+            self._retire(held)
+        waiting, held.queue = held.queue, deque()
+        for message in waiting:
+            effects += self.handle(message, held.used_ms)
         effects += self._closing()
         return effects
 

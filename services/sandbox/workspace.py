@@ -30,7 +30,7 @@ _STABLE_ENDINGS = frozenset({"complete", "limit"})
 
 @dataclass
 class Workspace:
-    """State of one attempt. `tree` changes only through `Operator`; `server` is the live jail, None when there is none."""
+    """State of one attempt. `tree` changes only through `Operator`; `server` is the live jail, if there is one."""
 
     trial_id: str
     attempt: int

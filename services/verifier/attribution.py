@@ -41,6 +41,7 @@ class Facts:
     wall_s: float = 0.0
     usage: Usage = NOTHING_MEASURED
     memory_limit: int = 0
+    cpu_limit: float = 0.0
     pressure: float | None = None
     host_oom: bool = False
 
@@ -54,6 +55,8 @@ def attribute(facts: Facts) -> tuple[Outcome, str]:
         return resources
     if facts.ending == "deadline":
         return _deadline(facts)
+    if facts.ending == "eof" and facts.cpu_limit and (facts.usage.cpu_s or 0.0) >= _LIMIT_SHARE * facts.cpu_limit:
+        return "fail", "cpu_limit"  # the kernel ended it (RLIMIT_CPU): a loop in C never sees the worker's own timer
     if facts.ending in _ENDINGS:
         return "fail", _ENDINGS[facts.ending]
     if facts.import_error is not None:

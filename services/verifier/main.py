@@ -23,6 +23,9 @@ from services.verifier.admission import Admitted
 from services.verifier.attribution import Facts
 from services.verifier.core import VerifierCore
 
+_PROCESS_CPU_S = 3
+"""RLIMIT_CPU of a check run: the last resort for loops in C, which the per-call timer of the worker cannot stop."""
+
 
 class StoredTasks:
     """Both halves of the run's task set, from the object store by the public document's SHA-256."""
@@ -79,8 +82,7 @@ def verifier_digest(settings: Verifier) -> str:
 
 def bounds(settings: Verifier) -> trial.Bounds:
     """Jail bounds of the settings."""
-    # RLIMIT_CPU is the last resort behind the per-call timer: enough for every call, in whole seconds.
-    limits = Limits(settings.memory_mb * MIB, settings.processes, cpu_s=max(2, int(settings.wall_s)))
+    limits = Limits(settings.memory_mb * MIB, settings.processes, cpu_s=_PROCESS_CPU_S)
     return trial.Bounds(limits, settings.call_cpu_s, settings.wall_s)
 
 

@@ -14,12 +14,15 @@ from services.tasks import comparators, values
 from services.tasks.fixture import CheckSet, Outcome
 from services.verifier.attribution import Facts
 
-_IMPORT_CPU_S = 1.0
+_IMPORT_CPU_S = 0.5
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one check run may use. `boot_s`: how long a jail may take to say that it is there (infrastructure)."""
+    """What one check run may use: the check set's own `call_cpu_s` is capped by this one.
+
+    `boot_s`: how long a jail may take to say that it is there (infrastructure).
+    """
 
     limits: Limits
     call_cpu_s: float
@@ -97,7 +100,7 @@ def run(host: JailHost, tree: Mapping[str, str], check: CheckSet, seed: int, bou
     usage = Usage()
     try:
         transcript = session.run_trial(
-            jail, bounds.limits, what, calls, comparison.accept, max(bounds.call_cpu_s, check.call_cpu_s),
+            jail, bounds.limits, what, calls, comparison.accept, min(bounds.call_cpu_s, check.call_cpu_s),
             _IMPORT_CPU_S, bounds.wall_s, bounds.boot_s, 0 if host.layout.version else bounds.limits.processes,
         )  # fmt: skip
     except JailFault as fault:
@@ -116,6 +119,7 @@ def run(host: JailHost, tree: Mapping[str, str], check: CheckSet, seed: int, bou
         wall_s=transcript.wall_s,
         usage=usage,
         memory_limit=bounds.limits.memory_bytes,
+        cpu_limit=bounds.limits.cpu_s,
         pressure=host_pressure(),
         host_oom=None not in (kills, host_kills) and kills != host_kills,
     )

@@ -11,6 +11,7 @@ import fcntl
 import os
 import signal
 import tempfile
+import time
 from pathlib import Path
 
 from services.runtime.errors import UserError
@@ -63,6 +64,10 @@ class Instance:
         """Name of this instance's processes (argv[0]) and prefix of its control groups."""
         return f"{cgroup.PREFIX}{self.number}"
 
+    def file(self, name: str) -> Path:
+        """Path of a file of this instance; the next owner of the number overwrites it."""
+        return self._folder / f"{self.number}.{name}"
+
     def uid(self, slot: int) -> int:
         """User id of a slot; 0 means "keep the caller's", where only root could change it."""
         return FIRST_UID + self.number * SLOTS + slot if os.geteuid() == 0 else 0
@@ -80,6 +85,12 @@ class Instance:
                 if fd is not None:
                     os.close(fd)
         return found
+
+    def sweep_own(self, layout: cgroup.Layout, deadline_s: float = 3.0) -> None:
+        """Remove everything of this instance's, once its spawner has ended."""
+        end = time.monotonic() + deadline_s
+        while _sweep_one(self.label, layout) and time.monotonic() < end:
+            time.sleep(0.005)
 
     def release(self) -> None:
         """Give the number back."""

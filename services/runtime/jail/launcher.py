@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -84,6 +83,20 @@ class Jail:
         self.started_s = time.monotonic()
         self.log_tail = b""
         self.closed = False
+
+    @property
+    def pid(self) -> int:
+        """Host process id of the jail's outer bubblewrap."""
+        return self._pid
+
+    @property
+    def uid(self) -> int:
+        """User id of the slot; 0: the caller's own."""
+        return self._slot.uid
+
+    def members(self) -> set[int]:
+        """Host process ids inside, as its control group knows them (empty without one)."""
+        return self._slot.group.members()
 
     def cpu_s(self) -> float | None:
         """CPU seconds used so far by everything inside; None without a control group."""
@@ -173,6 +186,7 @@ class JailHost:
         self._lock = threading.Lock()
         self._free = [self._slot(number) for number in reversed(range(slots))]
         self._retired = 0
+        self._closed = False
         self._start_spawner()
 
     def _slot(self, number: int) -> Slot:
@@ -180,8 +194,7 @@ class JailHost:
         return Slot(number, self.instance.uid(number), cgroup.Group(self.layout, name))
 
     def _start_spawner(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="rollstream-jail-")
-        filter_path = Path(self._folder.name) / "filter.bpf"
+        filter_path = self.instance.file("filter.bpf")
         filter_path.write_bytes(seccomp.program())
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         script = Path(__file__).with_name("spawner.py")
@@ -192,6 +205,21 @@ class JailHost:
         theirs.close()
         ours.settimeout(_BOOT_S)
         self._channel = ours
+
+    def _respawn(self) -> None:
+        """Its jails died with it; whoever used them sees their pipes end."""
+        if self._closed:
+            return
+        self._channel.close()
+        self._process.kill()
+        self._process.wait()
+        self._start_spawner()
+
+    @property
+    def free(self) -> int:
+        """How many slots have no jail."""
+        with self._lock:
+            return len(self._free)
 
     @property
     def retired(self) -> int:
@@ -255,10 +283,11 @@ class JailHost:
                     [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [],
                 )
                 data, ancillary, _, _ = self._channel.recvmsg(4096, socket.CMSG_SPACE(4))
-            except OSError as error:
-                raise JailFault(f"the spawner does not answer: {error}") from error
-        if not data:
-            raise JailFault("the spawner is gone")
+            except OSError:
+                data, ancillary = b"", []
+            if not data:
+                self._respawn()
+                raise JailFault("the spawner was gone and was started again")
         passed = array.array("i")
         for _, _, raw in ancillary:
             passed.frombytes(raw)
@@ -286,14 +315,15 @@ class JailHost:
 
     def close(self) -> None:
         """End the spawner (every jail dies with it), remove the control groups, free the instance number."""
+        with self._lock:
+            self._closed = True
         self._channel.close()
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        _sweep_own(self.instance, self.layout)
-        self._folder.cleanup()
+        self.instance.sweep_own(self.layout)
         self.instance.release()
 
     def __enter__(self) -> JailHost:
@@ -301,8 +331,3 @@ class JailHost:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _sweep_own(instance: Instance, layout: cgroup.Layout) -> None:
-    for group in cgroup.leftovers(layout, f"{instance.label}-"):
-        group.remove()

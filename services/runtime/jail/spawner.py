@@ -20,10 +20,12 @@ import sys
 from typing import Any, NoReturn
 
 MAX_REQUEST = 65_536
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _child(request: dict[str, Any], fds: list[int], seccomp: str) -> NoReturn:
+def _child(request: dict[str, Any], fds: list[int], seccomp: str, parent: int) -> NoReturn:
     """Between fork and exec: join the groups, bound, become the slot's user, put 0/1/2/3 in place, run bubblewrap."""
     try:
         os.dup2(fds[0], 0)
@@ -43,6 +45,10 @@ def _child(request: dict[str, Any], fds: list[int], seccomp: str) -> NoReturn:
             os.setgroups([])
             os.setresgid(request["uid"], request["uid"], request["uid"])
             os.setresuid(request["uid"], request["uid"], request["uid"])
+        # bubblewrap does the same for itself, but only once it has started; a change of user would have cleared it.
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(127)
         os.chdir("/")
         signal.set_wakeup_fd(-1)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -82,9 +88,10 @@ class Spawner:
             self._reap()
             return
         try:
+            me = os.getpid()
             pid = os.fork()
             if pid == 0:
-                _child(request, fds, self._seccomp)
+                _child(request, fds, self._seccomp, me)
             self._running.add(pid)
             handle = os.pidfd_open(pid)
         except OSError as error:
@@ -132,8 +139,7 @@ def _passed(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
 
 def main() -> None:
     """Entry of the script: its one argument is the path of the system-call filter."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # A Ctrl-C at the terminal reaches the whole foreground group; the service decides when its jails end.
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
