@@ -301,6 +301,8 @@ class GroupCoordinator:
         """Expire members, finish or time out rebalances. Cheap; call it when `next_due` comes."""
         now = self._clock()
         for group in list(self.groups.values()):
+            if group.earliest is not None and group.earliest <= now:
+                group.earliest = None
             for member_id in [key for key, expiry in group.pending.items() if expiry <= now]:
                 del group.pending[member_id]
             for member in list(group.members.values()):

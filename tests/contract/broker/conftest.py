@@ -111,7 +111,14 @@ def producer(bootstrap: str, **options: Any) -> KafkaProducer:
 def consumer(bootstrap: str, *topics: str, **options: Any) -> KafkaConsumer:
     settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False,
                 "allow_auto_create_topics": False} | options
-    return KafkaConsumer(*topics, bootstrap_servers=bootstrap, **settings)
+    reader = KafkaConsumer(bootstrap_servers=bootstrap, **settings)
+    if topics:
+        # kafka-python 3.0.12 forgets to ask for new topics while its first metadata request is in flight (a known gap
+        # in its cluster.set_topics), then waits metadata_max_age_ms: let it know the topics before it joins.
+        for topic in topics:
+            reader.partitions_for_topic(topic)
+        reader.subscribe(topics)
+    return reader
 
 
 def read_all(bootstrap: str, topic: str, partition: int = 0, start: int | None = None) -> list[Any]:

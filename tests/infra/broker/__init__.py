@@ -1,0 +1,1 @@
+"""The embedded broker from the inside: recovery, group clockwork, trouble with disks, segments, the process."""
