@@ -28,15 +28,41 @@ class _Prompt:
     cache: Tensor
 
 
-class LeanDecoder:
-    """The rows of one weight version. `boundary` is the id at whose first occurrence the shared part of a prefix ends."""
+@dataclass(eq=False)
+class _Tail:
+    """What a finished call computed behind its prompt: `ids` and their keys and values, for the trial's next call."""
 
-    def __init__(self, weights: Weights, boundary: int | None, capacity: int = 64, kept_prompts: int = 256) -> None:
+    ids: Ids
+    cache: Tensor
+
+
+@dataclass(eq=False)
+class _Row:
+    """A row in flight. `start` is the prefix it joined with; `ids` are all tokens behind the prompt that it has read."""
+
+    prompt: _Prompt
+    start: bytes
+    ids: list[int]
+
+
+class LeanDecoder:
+    """The rows of one weight version. `boundary` is the id that ends a prefix, and at whose first occurrence in it the
+    part shared with other trials ends; without one, everything but the last id counts as shared."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        boundary: int | None,
+        capacity: int = 64,
+        kept_prompts: int = 256,
+        kept_tails: int = 512,
+    ) -> None:
         self._weights = weights
         self._boundary = boundary
-        self._kept_prompts = kept_prompts
+        self._kept_prompts, self._kept_tails = kept_prompts, kept_tails
         self._prompts: OrderedDict[bytes, _Prompt] = OrderedDict()
-        self._rows: list[_Prompt] = []
+        self._tails: OrderedDict[bytes, list[_Tail]] = OrderedDict()
+        self._rows: list[_Row] = []
         shape = weights.shape
         self._device = weights.embedding.device
         self._scale = shape.head_dim**-0.5
@@ -50,23 +76,46 @@ class LeanDecoder:
         self._changed = True
 
     def join(self, prefixes: Sequence[Ids]) -> Tensor:
-        """Add rows; the prompts that are not known yet are computed together, then all suffixes together."""
+        """Add rows; unknown prompts are computed together, then all that follows them together."""
         prompts = [self._prompt_of(prefix) for prefix in prefixes]
         self._compute([p for p in dict.fromkeys(prompts) if p.cache.numel() == 0], prefixes, prompts)
-        suffixes = [prefix[p.length :] for prefix, p in zip(prefixes, prompts, strict=True)]
-        layout = Layout.of([len(s) for s in suffixes], self._device)
-        unique = list(dict.fromkeys(prompts))
-        number = {p.key: i for i, p in enumerate(unique)}
-        owner = torch.tensor([number[p.key] for p in prompts], device=self._device)
-        lengths = torch.tensor([p.length for p in unique], device=self._device)
-        stacked = _stacked(unique)
+        tails = [self._tail_of(prefix, prompt) for prefix, prompt in zip(prefixes, prompts, strict=True)]
+        known = [0 if tail is None else len(tail.ids) for tail in tails]
+        behind = [prefix[p.length :] for prefix, p in zip(prefixes, prompts, strict=True)]
+        fresh = [ids[n:] for ids, n in zip(behind, known, strict=True)]
+        # Rows without a tail share their prompt's keys and values here too; a tail makes a context of its own.
+        contexts: dict[object, list[Tensor]] = {}
+        owner = []
+        for prompt, tail in zip(prompts, tails, strict=True):
+            key: object = prompt if tail is None else tail
+            contexts.setdefault(key, [prompt.cache] if tail is None else [prompt.cache, tail.cache])
+            owner.append(list(contexts).index(key) if tail is None else len(contexts) - 1)
+        stacked, lengths = _stacked(list(contexts.values()))
         shared: KeysValues = [(t[0].transpose(1, 2), t[1].transpose(1, 2)) for t in stacked]
+        layout = Layout.of([len(ids) for ids in fresh], self._device)
         last = layout.lengths.cumsum(0) - 1
-        hidden, own = suffix_pass(self._weights, shared, lengths, owner, joined(suffixes, self._device), layout, last)
-        self._store(own, layout)
-        self._rows += prompts
+        owners, length = (torch.tensor(v, device=self._device) for v in (owner, lengths))
+        tokens = joined(fresh, self._device)
+        hidden, own = suffix_pass(self._weights, shared, length, owners, tokens, layout, last)
+        self._store(own, [len(ids) for ids in fresh], tails)
+        for prefix, prompt, ids in zip(prefixes, prompts, behind, strict=True):
+            self._rows.append(_Row(prompt, prefix.tobytes(), ids.tolist()))
         self._changed = True
         return logits(self._weights, hidden)
+
+    def _tail_of(self, prefix: Ids, prompt: _Prompt) -> _Tail | None:
+        """What an earlier call of the same trial left, found by the prefix that it had joined with."""
+        if self._boundary is None:
+            return None
+        ends = np.flatnonzero(prefix[:-1] == self._boundary)
+        if not len(ends):
+            return None
+        found = self._tails.get(prefix[: ends[-1] + 1].tobytes(), [])
+        behind = prefix[prompt.length : -1]
+        for number, tail in enumerate(found):
+            if np.array_equal(behind[: len(tail.ids)], tail.ids):
+                return found.pop(number)
+        return None
 
     def _prompt_of(self, prefix: Ids) -> _Prompt:
         length = len(prefix) - 1
@@ -92,14 +141,18 @@ class LeanDecoder:
         while len(self._prompts) > self._kept_prompts:
             self._prompts.popitem(last=False)
 
-    def _store(self, own: KeysValues, layout: Layout) -> None:
-        n, rows = len(self._rows), layout.rows
-        self._reserve(n + rows, layout.width + _CHUNK)
-        for layer, (keys, values) in enumerate(own):
-            self._own[layer, 0, n : n + rows, :, : layout.width] = keys.transpose(1, 2)
-            self._own[layer, 1, n : n + rows, :, : layout.width] = values.transpose(1, 2)
-        self._lengths[n : n + rows] = layout.lengths
-        self._widest = max(self._widest, layout.width)
+    def _store(self, own: KeysValues, lengths: list[int], tails: list[_Tail | None]) -> None:
+        n = len(self._rows)
+        starts = [0 if tail is None else len(tail.ids) for tail in tails]
+        ends = [start + length for start, length in zip(starts, lengths, strict=True)]
+        self._reserve(n + len(ends), max(ends) + _CHUNK)
+        new = torch.stack([torch.stack((k, v)) for k, v in own]).transpose(3, 4)
+        for row, (start, end, tail) in enumerate(zip(starts, ends, tails, strict=True)):
+            if tail is not None:
+                self._own[:, :, n + row, :, :start] = tail.cache
+            self._own[:, :, n + row, :, start:end] = new[:, :, row, :, : end - start]
+        self._lengths[n : n + len(ends)] = torch.tensor(ends, device=self._device)
+        self._widest = max(self._widest, *ends)
 
     def _reserve(self, rows: int, width: int) -> None:
         old = self._own
@@ -113,6 +166,14 @@ class LeanDecoder:
 
     def keep(self, order: Sequence[int]) -> None:
         """Rows move only where their number changes: holes are filled from the tail by whoever calls."""
+        kept = set(order)
+        for number, row in enumerate(self._rows):
+            if number not in kept and self._boundary is not None:
+                cache = self._own[:, :, number, :, : len(row.ids)].clone()
+                self._tails.setdefault(row.start, []).append(_Tail(np.asarray(row.ids, np.int32), cache))
+                self._tails.move_to_end(row.start)
+        while len(self._tails) > self._kept_tails:
+            self._tails.popitem(last=False)
         moved = [(new, old) for new, old in enumerate(order) if new != old]
         if moved:
             to = torch.tensor([new for new, _ in moved], device=self._device)
@@ -120,12 +181,14 @@ class LeanDecoder:
             self._own[:, :, to] = self._own[:, :, source]
             self._lengths[to] = self._lengths[source]
         self._rows = [self._rows[i] for i in order]
-        self._widest = int(self._lengths[: len(order)].max()) if order else 0
+        self._widest = max((len(row.ids) for row in self._rows), default=0)
         self._changed = True
 
     def step(self, ids: Tensor) -> Tensor:
         """One token for every row."""
         n = len(self._rows)
+        for row, token in zip(self._rows, ids.tolist(), strict=True):
+            row.ids.append(token)
         self._reserve(n, self._widest + 1)
         if self._changed:
             self._arrange()
@@ -148,21 +211,21 @@ class LeanDecoder:
 
     def _arrange(self) -> None:
         """Which table row each prompt stands in, and which rows of the batch read it."""
-        unique = list(dict.fromkeys(self._rows))
+        unique = list(dict.fromkeys(row.prompt for row in self._rows))
         known = {p: i for i, p in enumerate(self._table)}
         if any(p not in known for p in unique) or len(self._table) > 2 * len(unique):
             self._table, known = unique, {p: i for i, p in enumerate(unique)}
-            self._shared = _stacked(unique)
+            self._shared, _ = _stacked([[p.cache] for p in unique])
         members: list[list[int]] = [[] for _ in self._table]
         places = []
-        for row, prompt in enumerate(self._rows):
-            members[known[prompt]].append(row)
-            places.append((known[prompt], len(members[known[prompt]]) - 1))
+        for number, row in enumerate(self._rows):
+            members[known[row.prompt]].append(number)
+            places.append((known[row.prompt], len(members[known[row.prompt]]) - 1))
         depth = max(len(m) for m in members)
         self._depth = depth
         self._readers = torch.tensor([m + [0] * (depth - len(m)) for m in members], device=self._device).flatten()
         self._places = torch.tensor([table * depth + k for table, k in places], device=self._device)
-        lengths = torch.tensor([p.length for p in self._rows], device=self._device)
+        lengths = torch.tensor([row.prompt.length for row in self._rows], device=self._device)
         assert self._shared is not None
         seen = torch.arange(self._shared.shape[4], device=self._device) < lengths[:, None]
         self._prompt_lengths = lengths
@@ -194,11 +257,17 @@ class LeanDecoder:
         return torch.add(read, weight[..., width:] @ own[1, :n, :, :wide]).flatten(1)
 
 
-def _stacked(prompts: list[_Prompt]) -> Tensor:
-    """Prompts side by side, zero padded: (layers, 2, prompts, kv_heads, longest, head_dim)."""
-    first = prompts[0].cache
-    width = max(p.length for p in prompts)
-    out = first.new_zeros((first.shape[0], 2, len(prompts), first.shape[2], width, first.shape[4]))
-    for row, prompt in enumerate(prompts):
-        out[:, :, row, :, : prompt.length] = prompt.cache
-    return out
+def _stacked(contexts: list[list[Tensor]]) -> tuple[Tensor, list[int]]:
+    """Contexts (each some caches in a row) side by side, zero padded: (layers, 2, contexts, kv_heads, longest, head_dim).
+
+    The second part of the result is the length of each.
+    """
+    first = contexts[0][0]
+    lengths = [sum(part.shape[3] for part in parts) for parts in contexts]
+    out = first.new_zeros((first.shape[0], 2, len(contexts), first.shape[2], max(lengths), first.shape[4]))
+    for row, parts in enumerate(contexts):
+        start = 0
+        for part in parts:
+            out[:, :, row, :, start : start + part.shape[3]] = part
+            start += part.shape[3]
+    return out, lengths
