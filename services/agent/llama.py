@@ -47,6 +47,7 @@ class Weights:
     final_norm: Tensor
     head: Tensor
     frequencies: Tensor
+    padding: int | None  # the id whose embedding is no parameter, as the library has it
 
 
 def is_plain_llama(model: torch.nn.Module) -> bool:
@@ -94,8 +95,19 @@ def weights_of(model: torch.nn.Module) -> Weights:
         )
     frequencies = inner.rotary_emb.inv_freq
     return Weights(
-        shape, inner.embed_tokens.weight, tuple(blocks), inner.norm.weight, model.lm_head.weight, frequencies
+        shape,
+        inner.embed_tokens.weight,
+        tuple(blocks),
+        inner.norm.weight,
+        model.lm_head.weight,
+        frequencies,
+        inner.embed_tokens.padding_idx,
     )
+
+
+def embed(weights: Weights, tokens: Tensor) -> Tensor:
+    """Hidden states (n, hidden) of ids (n,)."""
+    return F.embedding(tokens, weights.embedding, padding_idx=weights.padding)
 
 
 def rotary(weights: Weights, positions: Tensor) -> tuple[Tensor, Tensor]:

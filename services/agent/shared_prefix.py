@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from services.agent.llama import Weights, attend, finish, project, rotary
+from services.agent.llama import Weights, attend, embed, finish, project, rotary
 
 KeysValues = list[tuple[Tensor, Tensor]]
 
@@ -95,7 +94,7 @@ def prompt_pass(weights: Weights, tokens: Tensor, layout: Layout) -> KeysValues:
     `tokens` (n,) are the prompts one after the other. Hidden states of the last layer are not needed and not computed.
     """
     cos, sin = rotary(weights, layout.steps)
-    hidden = F.embedding(tokens, weights.embedding)
+    hidden = embed(weights, tokens)
     found: KeysValues = []
     for number, block in enumerate(weights.blocks):
         queries, keys, values = project(weights, block, hidden, cos, sin)
@@ -123,7 +122,7 @@ def suffix_pass(
     row = layout.slots // max(layout.width, 1)
     cos, sin = rotary(weights, own_lengths[row] + layout.steps)
     mask = _mask(prompts[0][0].shape[1], own_lengths, layout, weights.embedding.dtype)
-    hidden = F.embedding(tokens, weights.embedding)
+    hidden = embed(weights, tokens)
     found: KeysValues = []
     for number, block in enumerate(weights.blocks):
         queries, keys, values = project(weights, block, hidden, cos, sin)

@@ -60,7 +60,6 @@ def digest(settings: RunSettings, tasks: TaskSet) -> str:
         "recipe": RECIPE,
         "model": settings.model.model_dump(),
         "coldstart": settings.coldstart.model_dump(exclude={"max_wall_s"}),
-        "train_limit": settings.tasks.train_limit,
         "seed": settings.seed,
         "tasks": tasks.digest,
         "constants": [WRONG_SHARE, WARMUP_STEPS, AVERAGING, BETAS, CHUNK, MEASURED_TASKS, TRIES, CALIBRATION],
@@ -100,7 +99,7 @@ class _Supervised:
         self.steps = self.traces = self.tokens = 0
         self._settings = settings.coldstart
         self._seed = settings.seed
-        self.repairs = repairs(tasks, settings.tasks.train_limit)
+        self.repairs = repairs(tasks)
         rng = Random(f"measure/{settings.seed}")
         self.measured = rng.sample(self.repairs, min(MEASURED_TASKS, len(self.repairs)))
         self._optimizer = torch.optim.AdamW(

@@ -258,7 +258,9 @@ class Updater:
             state = torch.load(path, weights_only=True)
             self._optimizer.load_state_dict(state["optimizer"])
             self.updates = int(state["updates"])
-        except (KeyError, RuntimeError) as error:
+        except OSError:
+            raise
+        except Exception as error:  # torch answers a torn file with almost any exception
             raise ValueError(f"{path}: no optimizer state for this model: {error}") from error
 
 

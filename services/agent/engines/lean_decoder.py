@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from services.agent.llama import Weights, finish, logits, project, rotary
+from services.agent.llama import Weights, embed, finish, logits, project, rotary
 from services.agent.shared_prefix import KeysValues, Layout, joined, prompt_pass, suffix_pass
 
 Ids = npt.NDArray[np.int32]
@@ -199,7 +198,7 @@ class LeanDecoder:
         visible = self._steps[: self._widest] <= positions[:, None]
         own_mask = torch.zeros(visible.shape, dtype=cos.dtype, device=self._device).masked_fill_(~visible, float("-inf"))
         mask = torch.cat((self._shared_mask, own_mask), 1)[:, None, None]
-        hidden = F.embedding(ids, self._weights.embedding)
+        hidden = embed(self._weights, ids)
         for layer, block in enumerate(self._weights.blocks):
             queries, keys, values = project(self._weights, block, hidden, cos, sin)
             own = self._own[layer]
