@@ -216,6 +216,11 @@ class JailHost:
         self._start_spawner()
 
     @property
+    def spawner_pid(self) -> int:
+        """Process id of the spawner, whose accounting holds the CPU time of all ended jails."""
+        return self._process.pid
+
+    @property
     def free(self) -> int:
         """How many slots have no jail."""
         with self._lock:

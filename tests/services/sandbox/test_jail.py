@@ -87,7 +87,7 @@ def test_a_broken_start_is_infrastructure_and_names_the_cause(host: JailHost, mo
 
 
 def test_a_dead_spawner_is_replaced(host: JailHost) -> None:
-    os.kill(host._process.pid, signal.SIGKILL)
+    os.kill(host.spawner_pid, signal.SIGKILL)
     faults = 0
     while True:
         try:
@@ -142,7 +142,7 @@ import threading
 threading.Thread(target=lambda: servers[0].run(program, [(1,)], 5.0, 60.0), daemon=True).start()
 time.sleep(0.3)
 members = sorted(set().union(*[jail.members() for jail in jails]))
-print(json.dumps({"label": host.instance.label, "members": members, "spawner": host._process.pid}), flush=True)
+print(json.dumps({"label": host.instance.label, "members": members, "spawner": host.spawner_pid}), flush=True)
 time.sleep(600)
 """
 
@@ -249,3 +249,16 @@ def test_the_worker_names_exceptions_as_the_value_codec_does() -> None:
 ])  # fmt: skip
 def test_own_groups_are_read_from_proc(text: str, version: dict[str, str]) -> None:
     assert cgroup.own_groups(text) == version
+
+
+def test_without_control_groups_the_jail_still_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "detect", lambda: cgroup.Layout(0, {}))
+    bomb = Program({"m.py": "def f(x): return len(b'x' * (400 << 20))\n"}, "m", "f", exception_names=("MemoryError",))
+    with JailHost(2) as host:
+        assert selftest.deviations(host) == []
+        jail = host.launch(Limits())
+        transcript = run_trial(jail, Limits(), bomb, [(1,)], lambda i, a: True, 1.0, 1.0, 10.0, 15.0, 16)
+        usage = jail.close()
+    assert [(answer.kind, answer.text) for answer in transcript.answers] == [("x", '{"e":"MemoryError"}')]
+    assert usage.cpu_s is not None  # from bubblewrap's own accounting
+    assert usage.oom_kills is None
