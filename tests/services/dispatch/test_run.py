@@ -239,7 +239,7 @@ def test_another_run_s_records_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("max_lag", [0, 2])
-@settings(max_examples=40, deadline=None, phases=PHASES)
+@settings(max_examples=25, deadline=None, phases=PHASES)
 @given(st.integers(0, 2**32))
 def test_a_run_ends_balanced_whatever_dies_when(max_lag: int, seed: int) -> None:
     """Kill -9 while reading, deciding or sending: no member twice, none missing, credit kept, every wait ends."""
