@@ -24,7 +24,7 @@ class ContextOverflow(RuntimeError):
 
 @dataclass(frozen=True)
 class Command:
-    """A tool call for the sandbox; `arguments` is canonical JSON. Edits state the whole repair: `base` is always true."""
+    """A tool call for the sandbox; `arguments` is canonical JSON. An edit states the whole repair: `base` is true."""
 
     tool: str
     arguments: str
@@ -32,7 +32,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Appended:
-    """What came behind the parent's prefix and sampled ids. With a `compaction` reason, `ids` is the whole new prefix."""
+    """What came behind the parent's prefix and sampled ids; with a `compaction` reason, the whole new prefix."""
 
     ids: Ids
     compaction: str | None
@@ -94,7 +94,8 @@ class TrialContext:
         if isinstance(action, Malformed):
             return action
         if tool_of(action) not in self._tools:
-            return Malformed(f"{tool_of(action)} is not offered; tools: {' '.join(t for t in TOOLS if t in self._tools)}")
+            offered = " ".join(tool for tool in TOOLS if tool in self._tools)
+            return Malformed(f"{tool_of(action)} is not offered; tools: {offered}")
         if isinstance(action, Edit) and action.line > len(self._lines):
             return Malformed(f"no line {action.line}; the last is {len(self._lines)}")
         return action
@@ -127,7 +128,7 @@ class TrialContext:
         dropped = 0
         while self._length() + limits.action_tokens > limits.context_tokens:
             if len(self._exchanges) == 1:
-                raise ContextOverflow(f"prompt and newest exchange need {self._length()} of {limits.context_tokens} ids")
+                raise ContextOverflow(f"prompt and newest exchange: {self._length()} of {limits.context_tokens} ids")
             del self._exchanges[0]
             dropped += 1
         parts = [part for exchange in self._exchanges for part in (exchange.sampled, exchange.appended)]

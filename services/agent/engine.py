@@ -23,7 +23,7 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """One model call. `prefix` has shape (n,), int32, every id inside the vocabulary; sampling depends on `seed` alone."""
+    """One model call. `prefix` has shape (n,), int32, ids inside the vocabulary; sampling depends on `seed` alone."""
 
     request_id: str
     prefix: npt.NDArray[np.int32]
@@ -53,7 +53,7 @@ class EngineError(RuntimeError):
 
 
 class Engine(Protocol):
-    """A batching sampler of tokens. `submit` and `load` may be called from any thread; `run` is the engine's own thread."""
+    """A batching sampler of tokens. `submit` and `load` come from any thread; `run` is the engine's own thread."""
 
     name: str
 

@@ -68,7 +68,7 @@ def tool_of(action: Action) -> str:
 
 
 def parse(text: str) -> Action | Malformed:
-    """The action that `text` states, or what is wrong with it. Never raises; `render` of an action gives `text` back."""
+    """The action that `text` states, or what is wrong with it. Never raises; `render` of it gives `text` back."""
     if len(text) > MAX_TEXT_CHARS:
         return Malformed(f"longer than {MAX_TEXT_CHARS} characters")
     if not text:

@@ -22,8 +22,8 @@ CONTEXT_VERSION = "context/1"
 
 @dataclass(frozen=True)
 class Limits:
-    """`action_tokens` sampled at most per call; an observation is cut to `observation_chars`, then `observation_tokens`;
-    `context_tokens` is what the model can attend to."""
+    """At most `action_tokens` are sampled in a call; an observation is cut to `observation_chars`, then to
+    `observation_tokens`; `context_tokens` is what the model can attend to."""
 
     action_tokens: int = 48
     observation_chars: int = 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,10 +68,10 @@ def _rotated(weight: Tensor, head_dim: int) -> Tensor:
     return torch.stack((-heads[:, 1], heads[:, 0]), 1).reshape(weight.shape)
 
 
-def weights_of(model: torch.nn.Module) -> Weights:
+def weights_of(module: torch.nn.Module) -> Weights:
     """The weights of a transformers LlamaForCausalLM. Call again after every change of the parameters."""
-    config = model.config
-    inner = model.model
+    model: Any = module  # the library's classes are untyped
+    config, inner = model.config, model.model
     head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
     shape = Shape(
         int(config.num_hidden_layers),
@@ -117,9 +118,7 @@ def rotary(weights: Weights, positions: Tensor) -> tuple[Tensor, Tensor]:
     return angles.cos(), angles.sin()
 
 
-def project(
-    weights: Weights, block: Block, hidden: Tensor, cos: Tensor, sin: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def project(weights: Weights, block: Block, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries (n, heads, head_dim), keys and values (n, kv_heads, head_dim) of hidden states (n, hidden)."""
     shape = weights.shape
     normed = F.rms_norm(hidden, hidden.shape[-1:], block.attention_norm, shape.eps)
@@ -145,7 +144,7 @@ def logits(weights: Weights, hidden: Tensor) -> Tensor:
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Attention of (b, n, heads, head_dim) over keys and values (b, m, kv_heads, head_dim); causal without a mask.
 
-    `mask` is added to the scores: (b, 1, n, m), minus infinity where a query may not look. Result (b, n, heads, head_dim).
+    `mask` is added to the scores: (b, 1, n, m), minus infinity where a query may not look. Result: shape of `queries`.
     """
     heads, kv_heads = queries.shape[2], keys.shape[2]
     q, k, v = queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers.utils import logging as library_logging
 
 from services.agent.harness import Harness
 from services.agent.tokenizer import BEGIN, END, PAD
 
+library_logging.disable_progress_bar()  # its bars would run through a service's log
 
-# The usual 0.02 suits wide models; 0.1 is about one over the root of hidden 128. From it the repair policy learns in 128
-# supervised steps what takes over 250 from 0.02 (sampled pass rate 0.35; 0.06 after 128 steps from 0.02).
+# The usual 0.02 suits wide models; 0.1 is about one over the root of hidden 128. From it the repair policy learns in
+# 128 supervised steps what takes over 250 from 0.02 (sampled pass rate 0.35; 0.06 after 128 steps from 0.02).
 INIT_STD = 0.1
 
 
@@ -49,14 +52,15 @@ def build(shape: ModelShape, seed: int, init_std: float = INIT_STD) -> torch.nn.
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(config)
+        model: torch.nn.Module = LlamaForCausalLM(config)
     return model.float().eval()
 
 
 def save(folder: Path, model: torch.nn.Module, harness: Harness) -> None:
     """Write `config.json`, `model.safetensors`, `harness.json` and `tokenizer.json`."""
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder, safe_serialization=True)
+    own: Any = model  # the library's classes are untyped
+    own.save_pretrained(folder)
     harness.save(folder)
 
 
@@ -64,5 +68,5 @@ def load(folder: Path, device: str = "cpu") -> torch.nn.Module:
     """Any causal LM that transformers can load from local files, in evaluation mode. Raises OSError or ValueError."""
     if not (folder / "config.json").is_file():
         raise OSError(f"{folder}: no config.json, so this is no checkpoint folder")
-    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype="auto")
+    model: torch.nn.Module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype="auto")
     return model.to(device).eval()

@@ -20,7 +20,7 @@ KeysValues = list[tuple[Tensor, Tensor]]
 class Layout:
     """Where the tokens of ragged rows stand in a padded (rows, width) grid; padding is never computed, only skipped.
 
-    `slots` (n,) flat grid index of every token, row by row; `steps` (n,) its position within its row; `lengths` (rows,).
+    `slots` (n,) is the flat grid index of every token, row by row; `steps` (n,) its place in the row; `lengths` (rows,).
     """
 
     rows: int
@@ -79,13 +79,18 @@ class _Gather(torch.autograd.Function):
         return grid, None
 
 
+def _apply(function: Any, *args: Any) -> Tensor:
+    found: Tensor = function.apply(*args)  # untyped in torch
+    return found
+
+
 def _spread(tokens: Tensor, layout: Layout) -> Tensor:
-    grid = _Spread.apply(tokens, layout.slots, layout.rows * layout.width)
+    grid: Tensor = _apply(_Spread, tokens, layout.slots, layout.rows * layout.width)
     return grid.view(layout.rows, layout.width, *tokens.shape[1:])
 
 
 def _gather(grid: Tensor, layout: Layout) -> Tensor:
-    return _Gather.apply(grid.reshape(layout.rows * layout.width, *grid.shape[2:]), layout.slots)
+    return _apply(_Gather, grid.reshape(layout.rows * layout.width, *grid.shape[2:]), layout.slots)
 
 
 def prompt_pass(weights: Weights, tokens: Tensor, layout: Layout) -> KeysValues:
@@ -131,7 +136,7 @@ def suffix_pass(
         all_values = torch.cat((prompts[number][1][owner], found[-1][1]), 1)
         attended = _gather(attend(_spread(queries, layout), all_keys, all_values, mask), layout).flatten(1)
         if number + 1 == weights.shape.layers:
-            hidden, attended = _Gather.apply(hidden, wanted), _Gather.apply(attended, wanted)
+            hidden, attended = _apply(_Gather, hidden, wanted), _apply(_Gather, attended, wanted)
         hidden = finish(weights, block, hidden, attended)
     return hidden, found
 

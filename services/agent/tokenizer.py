@@ -34,7 +34,7 @@ class Tokenizer:
     def train(cls, corpus: Iterable[str], vocabulary: int) -> Tokenizer:
         """A tokenizer of at most `vocabulary` ids (261 at least: bytes and control tokens). Deterministic."""
         if vocabulary < 256 + len(CONTROL_TOKENS):
-            raise ValueError(f"a vocabulary of {vocabulary} cannot hold 256 bytes and {len(CONTROL_TOKENS)} control tokens")
+            raise ValueError(f"a vocabulary of {vocabulary} cannot hold 256 bytes and {len(CONTROL_TOKENS)} controls")
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

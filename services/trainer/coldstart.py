@@ -27,12 +27,12 @@ from services.trainer.traces import Repair, epochs, reference_action, repairs, t
 RECIPE = "supervised/1"
 WRONG_SHARE = 0.3
 WARMUP_STEPS = 20
-AVERAGING = 0.97  # of the weights, by step: what is measured and kept is the average, several steps' noise below the last
+AVERAGING = 0.97  # of the weights, by step: the average is measured and kept, it is less noisy than the last step
 BETAS = (0.9, 0.99)
 CHUNK = 8  # batches that are sorted by length together; also how often the estimate is taken
 MEASURED_TASKS = 128
 TRIES = 3
-# Sampled pass rate within a trial over the estimate from reference mass (see `estimate`), measured on eight cold starts.
+# Sampled pass rate within a trial over the estimate from reference mass (see `estimate`), as measured.
 CALIBRATION = 0.87
 STATE_FILE = "supervised.pt"
 REPORT_FILE = "coldstart.json"
@@ -42,7 +42,7 @@ Progress = Callable[[dict[str, float]], None]
 
 @dataclass(frozen=True)
 class ColdStartReport:
-    """What a cold start did. `estimate` is the pass rate that was measured when it stopped; `reason` says why it did."""
+    """What a cold start did. `estimate` is the pass rate measured when it stopped; `reason` says why it did."""
 
     digest: str
     steps: int
@@ -84,8 +84,8 @@ def estimate(model: torch.nn.Module, harness: Harness, found: list[Repair]) -> f
     with torch.no_grad():
         for start in range(0, len(groups), 64):
             packed = pack(groups[start : start + 64])
-            each = scorer.score(packed)[0].split(packed.lengths.tolist())
-            masses += [float(logprobs.sum().exp()) for logprobs in each]
+            each = np.split(scorer.score(packed)[0].cpu().numpy(), np.cumsum(packed.lengths)[:-1])
+            masses += [float(np.exp(logprobs.sum())) for logprobs in each]
     return CALIBRATION * float(np.mean([1 - (1 - mass) ** TRIES for mass in masses]))
 
 

@@ -61,9 +61,7 @@ class Terms:
     capped: Tensor
 
 
-def token_weights(
-    lengths: Tensor, reduction: Reduction, sequences: int, tokens: int, constant_length: int
-) -> Tensor:
+def token_weights(lengths: Tensor, reduction: Reduction, sequences: int, tokens: int, constant_length: int) -> Tensor:
     """Weight of each token, shape (sum of lengths,), so that the weighted sum over the whole batch is the reduction.
 
     `lengths` are the scored tokens of the sequences at hand; `sequences` and `tokens` are totals over **all**
@@ -100,7 +98,7 @@ def divergence(log_ratio: Tensor, estimator: KlEstimator) -> Tensor:
 
 
 def terms(scored: Scored, choices: Choices) -> Terms:
-    """The loss of one microbatch, minimised: −surrogate · correction + KL − entropy bonus + imitation, each weighted."""
+    """The loss of one microbatch, minimised: −surrogate · correction + KL − entropy − imitation, each weighted."""
     ratios = (scored.current - scored.proximal).exp()
     corrected = correction(scored.proximal, scored.behaviour, choices.correction_cap)
     gain = surrogate(ratios, scored.coefficients, choices.clip_low, choices.clip_high) * corrected

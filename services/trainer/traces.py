@@ -34,7 +34,7 @@ def repairs(tasks: TaskSet, limit: int = 0) -> list[Repair]:
     faults: dict[str, list[tuple[int, str]]] = {}
     edits = {}
     for fixture in fixtures:
-        line, text = edits[fixture.task_id] = reference_edit(fixture)
+        line, _ = edits[fixture.task_id] = reference_edit(fixture)
         (source,) = fixture.base_tree.values()
         faults.setdefault(fixture.problem, []).append((line, source.splitlines()[line - 1]))
     return [
@@ -63,21 +63,27 @@ def _gold(context: TrialContext, harness: Harness, repair: Repair) -> list[Score
 
 def trace(harness: Harness, repair: Repair, rng: Random, wrong_share: float) -> TrainGroup:
     """One supervised group: other visible examples than the fixture's own, the gold trial, and in `wrong_share` of the
-    cases a second trial that recovers from a wrong edit (which is context there, never a target)."""
+    cases a second trial that recovers from one or two wrong edits (which are context there, never targets)."""
     fixture = examples.redraw(repair.fixture, rng)
-    gold = TrialContext(harness, fixture)
-    members = [TrainMember("gold", tuple(_gold(gold, harness, repair)), 1.0, 1.0)]
+    members = [TrainMember("gold", tuple(_gold(TrialContext(harness, fixture), harness, repair)), 1.0, 1.0)]
     if repair.wrong and rng.random() < wrong_share:
-        line, text = rng.choice(repair.wrong)
-        source = fixture.base_tree[editable_path(fixture)].splitlines()
-        source[line - 1] = text
-        seen = examples.first_failure("\n".join(source) + "\n", fixture.entry, fixture.problem, fixture.public_checks)
-        if seen is not None:
-            context = TrialContext(harness, fixture)
-            context.after_invocation(harness.action_ids(f"edit {line}: {text.strip()}"))
-            context.observe(seen)
+        context = TrialContext(harness, fixture)
+        tries = rng.sample(repair.wrong, min(len(repair.wrong), rng.choice((1, 1, 2))))
+        if all(_try_in_vain(context, harness, fixture, *wrong) for wrong in tries):
             members.append(TrainMember("recovery", tuple(_gold(context, harness, repair)), 1.0, 1.0))
     return TrainGroup(fixture.task_id, tuple(members))
+
+
+def _try_in_vain(context: TrialContext, harness: Harness, fixture: Fixture, line: int, text: str) -> bool:
+    """Let the trial make an edit and see its failure; False where the visible checks do not notice it."""
+    source = fixture.base_tree[editable_path(fixture)].splitlines()
+    source[line - 1] = text
+    seen = examples.first_failure("\n".join(source) + "\n", fixture.entry, fixture.problem, fixture.public_checks)
+    if seen is None:
+        return False
+    context.after_invocation(harness.action_ids(f"edit {line}: {text.strip()}"))
+    context.observe(seen)
+    return True
 
 
 def epochs(found: Sequence[Repair], rng: Random) -> list[Repair]:

@@ -118,7 +118,7 @@ class Updater:
         )
 
     def update(self, groups: Sequence[TrainGroup], version: int) -> UpdateStats:
-        """Change the weights by these groups. `version` names the weights that result: it seeds the order of the groups.
+        """Change the weights by these groups. `version` names the weights that result and seeds the groups' order.
 
         Raises ValueError when there is nothing to score, FloatingPointError when a gradient is not finite (the weights
         are then as they were at the last complete step).
@@ -170,7 +170,7 @@ class Updater:
         for micro in batch:
             if len(micro.packed.source):
                 found = self._terms(micro, sequences, tokens, log)
-                found.loss.backward()
+                torch.autograd.backward(found.loss)
                 log.found.append(found)
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._settings.max_grad_norm))
         if not np.isfinite(norm):

@@ -37,7 +37,8 @@ def measure(lean: bool, groups: int, members: int, prompt: int, tokens: int, bat
         prefix = rng.integers(5, 512, prompt).astype(np.int32)
         for member in range(members):
             request_id = f"{group}/{member}"
-            engine.submit(EngineRequest(request_id, prefix, tokens, group * 100 + member, SamplingParams(), frozenset({3})))
+            seed = group * 100 + member
+            engine.submit(EngineRequest(request_id, prefix, tokens, seed, SamplingParams(), frozenset({3})))
     started = time.perf_counter()
     engine.run(on_sample, on_error, stop)
     return sum(got) / (time.perf_counter() - started), len(got)
@@ -51,7 +52,8 @@ def main() -> None:
     torch.set_num_threads(threads)
     for lean in (True, False):
         rates = [measure(lean, 8, 8, 100, 60)[0] for _ in range(3)]
-        print(json.dumps({"decoder": "lean" if lean else "transformers", "threads": threads, "tokens_per_s": max(rates)}))
+        name = "lean" if lean else "transformers"
+        print(json.dumps({"decoder": name, "threads": threads, "tokens_per_s": round(max(rates))}))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class _Prompt:
 
 @dataclass(eq=False)
 class _Tail:
-    """What a finished call computed behind its prompt: `ids` and their keys and values, for the trial's next call."""
+    """What a finished call computed behind its prompt (`ids`, their keys and values), for the trial's next call."""
 
     ids: Ids
     cache: Tensor
@@ -37,7 +37,7 @@ class _Tail:
 
 @dataclass(eq=False)
 class _Row:
-    """A row in flight. `start` is the prefix it joined with; `ids` are all tokens behind the prompt that it has read."""
+    """A row in flight. `start` is the prefix it joined with; `ids` is what it has read behind the prompt."""
 
     prompt: _Prompt
     start: bytes
@@ -65,9 +65,7 @@ class LeanDecoder:
         shape = weights.shape
         self._device = weights.embedding.device
         self._scale = shape.head_dim**-0.5
-        self._own = weights.embedding.new_zeros(
-            (shape.layers, 2, capacity, shape.kv_heads, 2 * _CHUNK, shape.head_dim)
-        )
+        self._own = weights.embedding.new_zeros((shape.layers, 2, capacity, shape.kv_heads, 2 * _CHUNK, shape.head_dim))
         self._lengths = torch.zeros(capacity, dtype=torch.int64, device=self._device)
         self._widest = 0
         self._table: list[_Prompt] = []
@@ -196,7 +194,8 @@ class LeanDecoder:
         row_numbers = self._numbers[:n]
         cos, sin = rotary(self._weights, self._prompt_lengths + positions)
         visible = self._steps[: self._widest] <= positions[:, None]
-        own_mask = torch.zeros(visible.shape, dtype=cos.dtype, device=self._device).masked_fill_(~visible, float("-inf"))
+        own_mask = torch.zeros(visible.shape, dtype=cos.dtype, device=self._device)
+        own_mask.masked_fill_(~visible, float("-inf"))
         mask = torch.cat((self._shared_mask, own_mask), 1)[:, None, None]
         hidden = embed(self._weights, ids)
         for layer, block in enumerate(self._weights.blocks):
@@ -242,7 +241,7 @@ class LeanDecoder:
         shared_keys, shared_values = self._shared[layer, 0], self._shared[layer, 1]
         prompts, width = len(self._table), shared_keys.shape[2]
         q = (queries * self._scale).view(n, kv, group, size)
-        # (prompts, depth, kv, group, size) -> (prompts, kv, depth·group, size): all readers of one prompt as one matrix.
+        # (prompts, depth, kv, group, size) -> (prompts, kv, depth·group, size): all readers of a prompt as one matrix.
         readers = q[self._readers].view(prompts, self._depth, kv, group, size).transpose(1, 2)
         readers = readers.reshape(prompts, kv, self._depth * group, size)
         shared = (readers @ shared_keys.transpose(2, 3)).view(prompts, kv, self._depth, group, width)
@@ -257,9 +256,9 @@ class LeanDecoder:
 
 
 def _stacked(contexts: list[list[Tensor]]) -> tuple[Tensor, list[int]]:
-    """Contexts (each some caches in a row) side by side, zero padded: (layers, 2, contexts, kv_heads, longest, head_dim).
+    """Contexts (each some caches in a row) side by side, zero padded, and the length of each.
 
-    The second part of the result is the length of each.
+    Shape (layers, 2, contexts, kv_heads, longest, head_dim).
     """
     first = contexts[0][0]
     lengths = [sum(part.shape[3] for part in parts) for parts in contexts]

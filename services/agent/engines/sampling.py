@@ -1,4 +1,4 @@
-"""One token per row from logits: the distribution is cut first, then read, so log-probabilities are what was sampled."""
+"""One token per row from logits: the distribution is cut, then read, so log-probabilities are what was sampled."""
 
 from __future__ import annotations
 

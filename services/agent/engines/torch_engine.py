@@ -1,4 +1,4 @@
-"""The embedded engine: continuous batching over a decoder; a row leaves when its action ends, others join in its place."""
+"""The embedded engine: continuous batching over a decoder; a row leaves when its action ends and others join."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -107,9 +108,7 @@ class TorchEngine:
         self._decoder = None
         self._next = self._next or ((self._version, self._model) if self._version >= 0 else None)
 
-    def _serve_once(
-        self, rows: list[_Row], on_sample: Callable[[EngineSample], None]
-    ) -> list[tuple[str, EngineError]]:
+    def _serve_once(self, rows: list[_Row], on_sample: Callable[[EngineSample], None]) -> list[tuple[str, EngineError]]:
         """Let waiting calls join, advance every row by one token, deliver what ended. Returns the calls that failed."""
         failed: list[tuple[str, EngineError]] = []
         joining = self._admit(rows, failed)
@@ -169,7 +168,7 @@ class TorchEngine:
         assert self._next is not None
         self._version, self._model = self._next
         self._next = None
-        config = self._model.config
+        config: Any = self._model.config
         self._vocabulary = int(config.vocab_size)
         self._context = int(getattr(config, "max_position_embeddings", 0)) or 1 << 30
         self._decoder = self._new_decoder()

@@ -28,7 +28,8 @@ def task() -> SmallTask:
 
 @pytest.fixture(scope="session")
 def harness(task: SmallTask) -> Harness:
-    return Harness.train([task], 300, Limits(action_tokens=32, observation_chars=80, observation_tokens=32, context_tokens=200))
+    limits = Limits(action_tokens=32, observation_chars=80, observation_tokens=32, context_tokens=200)
+    return Harness.train([task], 300, limits)
 
 
 @pytest.fixture(scope="session")

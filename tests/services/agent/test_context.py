@@ -46,9 +46,7 @@ def test_edits_copy_the_indentation_unless_they_bring_their_own(harness: Harness
     context = TrialContext(harness, task)
     command = context.command(Edit(4, "out -= x"))
     assert command.tool == "edit"
-    assert json.loads(command.arguments) == {
-        "line": 4, "text": "        out -= x", "base": True, "path": "solution.py"
-    }
+    assert json.loads(command.arguments) == {"line": 4, "text": "        out -= x", "base": True, "path": "solution.py"}
     assert json.loads(context.command(Edit(4, "  y")).arguments)["text"] == "  y"
 
 
@@ -63,7 +61,10 @@ def test_a_call_that_a_limit_cut_is_closed_outside_of_what_was_sampled(harness: 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("edit 9: x", "no line 9; the last is 5"), ("replace a => b", "replace is not offered; tools: edit test read submit")],
+    [
+        ("edit 9: x", "no line 9; the last is 5"),
+        ("replace a => b", "replace is not offered; tools: edit test read submit"),
+    ],
 )
 def test_actions_that_this_task_cannot_take(harness: Harness, task: SmallTask, text: str, message: str) -> None:
     assert TrialContext(harness, task).after_invocation(harness.action_ids(text)) == Malformed(message)

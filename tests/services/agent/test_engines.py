@@ -32,7 +32,9 @@ def request(number: int, prefix: list[int], tokens: int = 12, **sampling: float)
 
 
 def serve(
-    engine: Engine, requests: list[EngineRequest], follow: Callable[[EngineSample], EngineRequest | None] = lambda _: None
+    engine: Engine,
+    requests: list[EngineRequest],
+    follow: Callable[[EngineSample], EngineRequest | None] = lambda _: None,
 ) -> tuple[dict[str, EngineSample], dict[str, EngineError]]:
     """Run until every request (and every follow-up) has ended."""
     stop, samples, errors = threading.Event(), {}, {}

@@ -12,8 +12,14 @@ text_line = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]
 arrows = st.lists(st.sampled_from(["=>", " => ", "\\", "\\=>", "a", " ", "=", ">"]), max_size=8).map("".join)
 
 
-@given(st.one_of(st.text(max_size=80), st.sampled_from(["edit ", "replace ", "test", "edit 1: "]).flatmap(
-    lambda head: st.text(max_size=30).map(lambda tail: head + tail))))
+@given(
+    st.one_of(
+        st.text(max_size=80),
+        st.sampled_from(["edit ", "replace ", "test", "edit 1: "]).flatmap(
+            lambda head: st.text(max_size=30).map(lambda tail: head + tail)
+        ),
+    )
+)
 def test_parse_never_raises_and_what_it_accepts_renders_back(text: str) -> None:
     action = parse(text)
     if isinstance(action, Malformed):

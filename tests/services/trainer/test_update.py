@@ -54,14 +54,14 @@ def groups(harness: Harness, model: torch.nn.Module) -> list[TrainGroup]:
                 contexts[member].after_invocation(sample.ids)
                 contexts[member].observe("FAIL [1] want 1 got 2")
         rewards = [1.0, 0.0, 0.0, 1.0]
-        members = [TrainMember(f"{number}/{i}", tuple(c), 2 * r - 1, r) for i, (c, r) in enumerate(zip(calls, rewards, strict=True))]
-        found.append(TrainGroup(f"run/{number:08d}", tuple(members)))
+        members = tuple(
+            TrainMember(f"{number}/{i}", tuple(calls[i]), 2 * reward - 1, reward) for i, reward in enumerate(rewards)
+        )
+        found.append(TrainGroup(f"run/{number:08d}", members))
     return found
 
 
-def sampled(
-    model: torch.nn.Module, harness: Harness, contexts: list[TrialContext], seed: int
-) -> list[EngineSample]:
+def sampled(model: torch.nn.Module, harness: Harness, contexts: list[TrialContext], seed: int) -> list[EngineSample]:
     engine, stop = TorchEngine(), threading.Event()
     engine.use(0, model)
     got: dict[str, EngineSample] = {}
@@ -158,9 +158,7 @@ def test_first_ratios_are_one_and_the_stats_add_up(model: torch.nn.Module, group
     assert (one.ratio_p01, one.ratio_p50, one.ratio_p99) == (1, 1, 1)
 
 
-def test_resumed_updates_give_the_same_bytes(
-    model: torch.nn.Module, groups: list[TrainGroup], tmp_path: Path
-) -> None:
+def test_resumed_updates_give_the_same_bytes(model: torch.nn.Module, groups: list[TrainGroup], tmp_path: Path) -> None:
     straight = Updater(small_copy(model), SETTINGS, seed=7)
     for version in (1, 2, 3):
         straight.update(groups, version)
