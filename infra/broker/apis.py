@@ -78,15 +78,11 @@ def serve(broker: Broker, head: wire.RequestHead, call: Call, frame: memoryview)
     if not api.lowest <= head.version <= api.highest:
         raise ProtocolViolation(
             f"{api.name} version {head.version} from client {head.client_id!r}; served are {api.lowest}-{api.highest}")
+    if api.raw is not None:
+        return api.raw(broker, call, frame)
     try:
-        if api.raw is not None:
-            return api.raw(broker, call, frame)
         request = api.message.decode(frame, version=head.version, header=True)
-    except ProtocolViolation:
-        raise
-    except Exception as error:  # the decoder raises struct.error, ValueError, IndexError, TypeError, MemoryError...
-        if api.raw is not None and not isinstance(error, (ValueError, LookupError)) and type(error).__name__ != "error":
-            raise
+    except Exception as error:  # whatever the generated decoder trips over: struct.error, ValueError, IndexError...
         raise ProtocolViolation(f"{api.name} version {head.version} does not decode: {error}") from error
     assert api.handler is not None
     response = api.handler(broker, call, request)

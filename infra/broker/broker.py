@@ -37,7 +37,7 @@ class Settings:
     port: int = 0
     fsync: FsyncPolicy = field(default_factory=FsyncPolicy)
     max_request_bytes: int = 100 * 1024 * 1024
-    max_fetch_bytes: int = 55 * 1024 * 1024
+    max_fetch_bytes: int = 16 * 1024 * 1024
     housekeeping_seconds: float = 5.0
     timeouts: GroupTimeouts = field(default_factory=GroupTimeouts)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from infra.broker import batch as batches
-from infra.broker.batch import Header
+from infra.broker.batch import Header, Record
 from infra.broker.log import PartitionLog
 from infra.broker.segment import SCAN_CHUNK, Segment
 
@@ -89,8 +90,17 @@ def _batches(source: Source) -> Iterator[tuple[memoryview, Header]]:
             left -= header.size
 
 
-def _digest(key: bytes | None) -> bytes:
-    return hashlib.blake2b(key or b"", digest_size=12).digest()
+def _digest(key: bytes) -> bytes:
+    return hashlib.blake2b(key, digest_size=12).digest()
+
+
+def _open(data: memoryview, header: Header) -> list[Record] | None:
+    """The records of a batch, None when it cannot be opened; such a batch (older than the policy) stays as it is."""
+    try:
+        return list(batches.records(data, header))
+    except Exception:  # the codecs raise their own kinds
+        logger.warning("a batch at offset %d cannot be opened and is kept", header.base_offset)
+        return None
 
 
 def _last_offsets(work: Plan) -> tuple[dict[bytes, int], int]:
@@ -103,8 +113,9 @@ def _last_offsets(work: Plan) -> tuple[dict[bytes, int], int]:
         for data, header in _batches(source):
             if header.base_offset < work.clean_end:
                 continue
-            for record in batches.records(data, header):
-                last[_digest(record.key)] = record.offset
+            for record in _open(data, header) or ():
+                if record.key is not None:
+                    last[_digest(record.key)] = record.offset
             end = header.last_offset + 1
             if len(last) >= MAX_KEYS:
                 return last, end
@@ -112,22 +123,27 @@ def _last_offsets(work: Plan) -> tuple[dict[bytes, int], int]:
 
 
 def _filter(data: memoryview, header: Header, last: dict[bytes, int], work: Plan) -> bytes | memoryview | None:
-    """The batch without overwritten records and old tombstones; None when nothing is left."""
-    kept, count = [], 0
-    for record in batches.records(data, header):
-        count += 1
-        if record.offset < last.get(_digest(record.key), -1):
+    """The batch without overwritten records, keyless ones and old tombstones; None when nothing is left."""
+    found = _open(data, header)
+    if found is None:
+        return data
+    kept = []
+    for record in found:
+        if record.key is None or record.offset < last.get(_digest(record.key), -1):
             continue
         if record.tombstone and record.offset < work.clean_end and record.timestamp < work.tombstones_before_ms:
             continue
         kept.append(record)
-    if len(kept) == count:
+    if len(kept) == len(found):
         return data
     return batches.rebuild(data, header, kept) if kept else None
 
 
-def clean(work: Plan) -> Cleaned:
-    """Write the cleaned segments beside the old ones, synced. Raises OSError; leftovers go at the next start."""
+def clean(work: Plan, stopping: threading.Event) -> Cleaned | None:
+    """Write the cleaned segments beside the old ones, synced; None when told to stop.
+
+    Raises OSError; unfinished files go at the next start.
+    """
     last, end = _last_offsets(work)
     outputs: list[tuple[Segment, list[Segment]]] = []
     for source in work.sources:
@@ -139,6 +155,8 @@ def clean(work: Plan) -> Cleaned:
             outputs.append(current)
         current[1].append(source.segment)
         for data, header in _batches(source):
+            if stopping.is_set():
+                return None
             kept = _filter(data, header, last, work)
             if kept is not None:
                 current[0].append(kept, batches.parse(kept))

@@ -91,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
                 if frame is None:
                     break
                 self._serve(frame)
-        except (ProtocolViolation, ValueError, LookupError) as error:
+        except ProtocolViolation as error:
             self._reject(error)
         except Exception:
             logger.exception("request from %s failed; its connection is closed", self._host)
@@ -101,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._make_room()
 
     def _reject(self, error: Exception) -> None:
-        logger.warning("closing the connection of %s: %s: %s", self._host, type(error).__name__, error)
+        logger.warning("closing the connection of %s: %s", self._host, error)
         if self._transport is not None:
             self._transport.close()
 

@@ -101,7 +101,10 @@ class Flusher:
 
     def _interval(self) -> None:
         self._timer = None
-        self._start()
+        if self._task is not None and not self._task.done():
+            self.wrote(None)  # the last sync still runs: come again
+        else:
+            self._start()
 
     def synced(self) -> asyncio.Future[None]:
         """A future that is done once everything written so far is on the disk; it fails with the OSError otherwise."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from typing import TYPE_CHECKING
 
 from infra.broker import compaction
@@ -24,12 +25,14 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._task: asyncio.Task[None] | None = None
+        self._stopping = threading.Event()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
         """End the task; a compaction under way is abandoned, its unfinished file is removed at the next start."""
+        self._stopping.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -45,9 +48,11 @@ class Housekeeping:
                     await self._tend(log)
                 except OSError as error:
                     self._broker.storage_trouble(f"housekeeping of {log.directory.parent.name}", error)
+                except Exception:  # one partition's trouble must not end retention for all
+                    logger.exception("housekeeping of %s failed", log.directory)
 
     async def _tend(self, log: PartitionLog) -> None:
-        if log.removed:
+        if log.is_removed():
             return
         now = wall_ms()
         active = log.segments[-1]
@@ -55,13 +60,15 @@ class Housekeeping:
             log.roll()
         log.retain(now)
         for segment in log.segments[:-1]:
-            if not segment.indexed:
+            if log.is_removed():
+                return
+            if not segment.indexed and segment in log.segments:
                 await self._finish(log, segment)
         for segment in log.segments:
             if not segment.used:
                 segment.release()
             segment.used = False
-        if log.config.compact and not log.removed and compaction.due(log, now):
+        if log.config.compact and not log.is_removed() and compaction.due(log, now):
             await self._compact(log, now)
 
     async def _finish(self, log: PartitionLog, segment: Segment) -> None:
@@ -71,14 +78,14 @@ class Housekeeping:
             await asyncio.get_running_loop().run_in_executor(None, os.fsync, fd)
         finally:
             os.close(fd)
-        if not log.removed and segment in log.segments:
+        if not log.is_removed() and segment in log.segments:
             segment.store_index()
             log.unsynced.discard(segment)
 
     async def _compact(self, log: PartitionLog, now: int) -> None:
         plan = compaction.plan(log, now)
-        cleaned = await asyncio.get_running_loop().run_in_executor(None, compaction.clean, plan)
-        if log.removed:
+        cleaned = await asyncio.get_running_loop().run_in_executor(None, compaction.clean, plan, self._stopping)
+        if cleaned is None or log.is_removed():
             return
         compaction.install(log, plan, cleaned)
 

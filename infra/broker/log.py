@@ -58,8 +58,7 @@ class PartitionLog:
         self.unsynced: set[Segment] = set()
         self.log_start = 0
         self.clean_end = 0  # compaction has seen everything below this offset
-        self.cleaning = False
-        self.removed = False
+        self._removed = False
         self._clock_ms = clock_ms
         directory.mkdir(parents=True, exist_ok=True)
         self._recover()
@@ -73,6 +72,14 @@ class PartitionLog:
     def size(self) -> int:
         """Bytes in the segment files."""
         return sum(segment.size for segment in self.segments)
+
+    def mark_removed(self) -> None:
+        """The topic was deleted: background work that comes back to this log leaves it alone."""
+        self._removed = True
+        self.unsynced.clear()
+
+    def is_removed(self) -> bool:
+        return self._removed
 
     # -- append and read -----------------------------------------------------------------------------------------
 
@@ -263,8 +270,7 @@ class PartitionLog:
             if cut:
                 logger.warning("cut %d torn bytes off %s", cut, segment.path)
                 if base != bases[-1]:
-                    self._drop_after(base, bases)
-                    break
+                    return self._recover_without(base, bases)
         for segment in self.segments:
             for epoch, start in segment.epochs:
                 if not self.epochs or epoch > self.epochs[-1][0]:
@@ -272,6 +278,7 @@ class PartitionLog:
         self.log_start = max(stored_start, self.segments[0].base)
         if self.log_start > self.log_end:  # the records went with a power cut, the start offset was synced
             self.log_start = self.log_end
+        return None
 
     def _recover_segment(self, segment: Segment, replay_from: int, last: bool) -> int:
         replay = segment.base >= replay_from
@@ -285,11 +292,17 @@ class PartitionLog:
 
         return segment.scan(on_batch)
 
-    def _drop_after(self, base: int, bases: list[int]) -> None:
-        """After a hole only the prefix is kept, as Apache Kafka does: offsets stay meaningful."""
+    def _recover_without(self, base: int, bases: list[int]) -> None:
+        """A closed segment was torn (a power cut): keep the prefix, as Apache Kafka does, and forget what followed.
+
+        Producer snapshots that know of later batches would call a lost batch a duplicate, so they go, too.
+        """
         for later in (other for other in bases if other > base):
             logger.warning("dropping segment %d of %s: it follows a torn one", later, self.directory)
             Segment(self.directory, later).remove()
+            self._snapshot_path(later).unlink(missing_ok=True)
+        self.segments, self.epochs, self.producers = [], [], Producers()
+        self._recover()
 
 
 def _require_keys(batch: memoryview, header: Header) -> None:

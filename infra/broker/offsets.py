@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from infra.broker.journal import Journal
 from infra.broker.members import Group, GroupState, Member
+
+logger = logging.getLogger(__name__)
 
 
 class Committed(NamedTuple):
@@ -58,7 +61,10 @@ class OffsetStore:
 
     def _write(self, entry: Any) -> None:
         if self.journal.worth_rewriting():
-            self.journal.rewrite(self._live())
+            try:
+                self.journal.rewrite(self._live())
+            except OSError as error:  # appending may still work, and is all that this entry needs
+                logger.warning("the group journal cannot be shortened: %s", error)
         self.journal.append(entry)
         self._apply(entry)
 

@@ -150,8 +150,7 @@ class Topics:
             self.by_name[name] = topic
             raise
         for log in topic.logs:
-            log.removed = True
-            log.unsynced.clear()
+            log.mark_removed()
             for waiter in tuple(log.waiters):
                 waiter.grew(1 << 31)  # parked fetches answer that the topic is gone
             log.close()
@@ -202,9 +201,14 @@ class Topics:
             log.close()
 
 
+def legal(name: str) -> bool:
+    """Does Kafka allow this topic name?"""
+    return LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
 def check_name(name: str) -> None:
     """Raises Rejected(INVALID_TOPIC) for a name Kafka does not allow."""
-    if not LEGAL_NAME.fullmatch(name) or name in (".", ".."):
+    if not legal(name):
         raise Rejected(Code.INVALID_TOPIC,
                        f"Topic name is invalid: '{name}' (letters, digits, '.', '_', '-'; at most 249)")
 

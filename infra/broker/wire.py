@@ -6,9 +6,10 @@ Layouts: https://kafka.apache.org/protocol (the non-flexible versions: big-endia
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from infra.broker.errors import Code, ProtocolViolation
 
@@ -22,6 +23,8 @@ _PART_V4 = struct.Struct(">iqi")
 _PART_V5 = struct.Struct(">iqqi")
 _PART_V9 = struct.Struct(">iiqqi")
 MAX_ARRAY = 100_000
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class RequestHead(NamedTuple):
@@ -45,6 +48,19 @@ def request_head(frame: memoryview) -> RequestHead:
         raise ProtocolViolation("client id runs over the frame")
     client_id = str(frame[10:end], "utf-8", "replace") if length > 0 else ""
     return RequestHead(api_key, version, correlation_id, client_id, end)
+
+
+def _decoder(decode: Callable[P, T]) -> Callable[P, T]:
+    """A decoder whose every complaint about its bytes is a ProtocolViolation."""
+
+    @functools.wraps(decode)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return decode(*args, **kwargs)
+        except (struct.error, ValueError) as error:
+            raise ProtocolViolation(f"{decode.__name__} does not decode: {error}") from error
+
+    return checked
 
 
 def _string(frame: memoryview, at: int) -> tuple[str, int]:
@@ -72,8 +88,9 @@ class ProduceRequest(NamedTuple):
     topics: list[tuple[str, list[tuple[int, memoryview | None]]]]
 
 
+@_decoder
 def produce_request(frame: memoryview, at: int) -> ProduceRequest:
-    """Decode Produce 3-8 from `at`; record bytes are views into the frame. Raises ProtocolViolation, struct.error."""
+    """Decode Produce 3-8 from `at`; record bytes are views into the frame. Raises ProtocolViolation."""
     transactional = _I16.unpack_from(frame, at)[0]
     at += 2 + max(transactional, 0)
     acks = _I16.unpack_from(frame, at)[0]
@@ -154,8 +171,9 @@ class FetchRequest(NamedTuple):
     topics: list[tuple[str, list[FetchPartition]]]
 
 
+@_decoder
 def fetch_request(frame: memoryview, at: int, version: int) -> FetchRequest:
-    """Decode Fetch 4-11 from `at`; raises ProtocolViolation, struct.error."""
+    """Decode Fetch 4-11 from `at`; raises ProtocolViolation."""
     _, max_wait, min_bytes, max_bytes, _ = _FETCH_V4.unpack_from(frame, at)
     at += _FETCH_V4.size
     session = 0

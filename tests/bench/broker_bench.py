@@ -1,8 +1,8 @@
 """Measure the embedded broker as its clients see it: `python -m tests.bench.broker_bench`.
 
-Rates at 500 bytes with librdkafka and kafka-python, latency from send to handled with kafka-python (linger 0), memory and
-idle cpu of the broker's process. With KAFKA_BOOTSTRAP set the same load goes to that cluster and the ratios of the two
-are printed.
+Rates at 500 bytes with librdkafka and kafka-python, latency from send to handled with kafka-python (linger 0), memory
+and idle cpu of the broker's process. With KAFKA_BOOTSTRAP set the same load goes to that cluster and the ratios are
+printed.
 """
 
 from __future__ import annotations

@@ -73,6 +73,7 @@ def delete_topics(broker: Broker, call: Call, request: Any) -> Any:
     def remove(name: str) -> None:
         broker.topics.delete(name)
         broker.offsets.delete_topic(name)
+        broker.flusher.wrote(None)
 
     results = []
     for name in request.topic_names:

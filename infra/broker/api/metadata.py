@@ -10,6 +10,7 @@ from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
 from infra.broker.errors import Code
 from infra.broker.reply import Call
+from infra.broker.topics import legal
 
 if TYPE_CHECKING:
     from infra.broker.broker import Broker
@@ -36,7 +37,8 @@ def _topic(broker: Broker, name: str) -> Any:
     response = MetadataResponse.MetadataResponseTopic
     topic = broker.topics.by_name.get(name)
     if topic is None:
-        return response(error_code=Code.UNKNOWN_TOPIC_OR_PARTITION, name=name, partitions=[])
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION if legal(name) else Code.INVALID_TOPIC
+        return response(error_code=code, name=name, partitions=[])
     partitions = [
         response.MetadataResponsePartition(
             error_code=0, partition_index=index, leader_id=NODE_ID, leader_epoch=log.epoch,

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import CommitFailedError, IllegalStateError
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.protocol.consumer import (
     HeartbeatRequest,
@@ -242,14 +243,17 @@ def test_aiokafka_group(bootstrap: str, create: Create, name: str) -> None:
                    "enable_auto_commit": False, "heartbeat_interval_ms": 200}
         pair = [AIOKafkaConsumer(topic, **options) for _ in range(2)]
         await asyncio.gather(*(reader.start() for reader in pair))
-        seen, deadline = set(), time.monotonic() + 20
-        while len(seen) < 20 and time.monotonic() < deadline:
+        seen, committed, deadline = set(), False, time.monotonic() + 20
+        while not (len(seen) == 20 and committed) and time.monotonic() < deadline:
+            committed = sorted(len(reader.assignment()) for reader in pair) == [1, 1]
             for reader in pair:
                 for records in (await reader.getmany(timeout_ms=100)).values():
                     seen |= {(record.partition, record.offset) for record in records}
+                try:
+                    await reader.commit()
+                except (CommitFailedError, IllegalStateError):  # the other member came meanwhile
+                    committed = False
         for reader in pair:
-            if reader.assignment():
-                await reader.commit()
             await reader.stop()
         late = AIOKafkaConsumer(topic, **options)
         await late.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,16 @@ from tests.contract.broker.raw import batch
 from tests.infra.broker.helpers import NOW, Clock, append, open_log, stamped, values
 
 
+def _cleaned(plan: compaction.Plan) -> compaction.Cleaned:
+    cleaned = compaction.clean(plan, threading.Event())
+    assert cleaned is not None
+    return cleaned
+
+
 def _compact(log: PartitionLog, now: int = NOW) -> None:
     log.roll()
     plan = compaction.plan(log, now)
-    compaction.install(log, plan, compaction.clean(plan))
+    compaction.install(log, plan, _cleaned(plan))
 
 
 @settings(max_examples=40, deadline=None)
