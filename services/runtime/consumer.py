@@ -16,8 +16,8 @@ from services.runtime.logs import Log
 from services.runtime.metrics import Metrics
 from services.runtime.settings import RunSettings
 
-LONG_POLL_MS = 500
-"""How long the broker holds an empty fetch: an idle consumer costs two requests a second."""
+LONG_POLL_MS = 1000
+"""How long the broker holds an empty fetch: an idle consumer costs one request a second."""
 
 
 def make_consumer(settings: RunSettings, name: str, group: str | None) -> KafkaConsumer:

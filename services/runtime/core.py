@@ -101,7 +101,7 @@ class Core(Protocol):
         """Handle one record, quickly. Raise schemas.codec.ContractViolation for a record that breaks the contract."""
 
     def tick(self, now_ms: int) -> Effects:
-        """Called a few times a second, for deadlines; never while catching up, since a deadline judged on half of the
+        """Called about twice a second (`runtime.tick_s`), for deadlines; never while catching up, since a deadline judged on half of the
         history would be wrong."""
 
 

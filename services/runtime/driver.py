@@ -17,9 +17,10 @@ from services.runtime.clock import Clock
 from services.runtime.context import CoreLock
 from services.runtime.core import Core, Effects, Job, Message, Position
 from services.runtime.crashes import CrashMemory
+from services.runtime.errors import UserError
 from services.runtime.logs import Log
 from services.runtime.metrics import Metrics
-from services.runtime.producer import BrokenOutput, Encoded, Outbox
+from services.runtime.producer import Encoded, Outbox
 from services.runtime.watermark import Watermarks
 from services.runtime.workers import Workers
 
@@ -98,7 +99,8 @@ class Driver:
     def handle(self, record: ConsumerRecord, *, tracked: bool) -> None:
         """Give one record to the core. `tracked` records belong to the group and enter the watermark.
 
-        Raises FailStop, or CrashedOn for an unexpected exception of the core.
+        Raises FailStop, CrashedOn for a bug that shows on this record (an unexpected exception of the core, an output
+        that breaks its contract), and as they are what a down dependency or a full machine raises.
         """
         position = Position(record.topic, record.partition, record.offset)
         if tracked and not self._watermarks.deliver(position):
@@ -114,8 +116,8 @@ class Driver:
                 self._apply(effects)
         except codec.ContractViolation as e:
             self._poison(record, position, e.reason, str(e), tracked)
-        except (FailStop, BrokenOutput, KafkaError):
-            raise
+        except (FailStop, KafkaError, UserError, OSError, MemoryError):
+            raise  # the surroundings, never this record's fault: it is not counted against the record
         except Exception as e:
             raise CrashedOn(position, self._crashes.crashed(position, e)) from e
         else:

@@ -26,6 +26,7 @@ from services.runtime.polling import PollLoop
 from services.runtime.producer import Outbox
 from services.runtime.settings import RunSettings
 from services.runtime.startup import Startup, Stopped
+from services.runtime.store import StoreUnavailable
 from services.runtime.watermark import Watermarks
 from services.runtime.workers import Workers
 
@@ -132,7 +133,7 @@ class Service:
         if error is None:
             self.log.info("stopped")
             return lifecycle.EXIT_OK
-        if isinstance(error, UserError):
+        if isinstance(error, UserError) and not isinstance(error, StoreUnavailable):
             self.log.error("stopped", message=str(error))
             return lifecycle.EXIT_USER
         if isinstance(error, FailStop):

@@ -172,6 +172,9 @@ class PollLoop:
         if stalled:
             self._log.warning("partitions with unread records do not advance", partitions=stalled)
         self._metrics.stalled.set(len(stalled))
+        if wide := self._watermarks.wide(self._runtime.window_records):
+            names = sorted(f"{topic}[{partition}]" for topic, partition in wide)
+            self._log.warning("held: too many records stand above one that is not finished", partitions=names)
         stuck = self._outbox.stuck_s()
         if stuck > _LOOK_S and now - self._said_stuck > 2 * _LOOK_S:
             self._said_stuck = now

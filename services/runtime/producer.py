@@ -40,7 +40,7 @@ def make_producer(settings: RunSettings, name: str) -> KafkaProducer:
         batch_size=64 * 1024,
         max_request_size=codec.MAX_BYTES + 1024 * 1024,
         delivery_timeout_ms=_FOREVER_MS,
-        max_block_ms=10_000,
+        max_block_ms=5_000,
         allow_auto_create_topics=False,
         reconnect_backoff_max_ms=1_000,
         metrics_enabled=False,

@@ -32,7 +32,7 @@ class Runtime(Section):
     """The loop under every service; the defaults suit one machine as well as a cluster."""
 
     commit_s: float = Field(0.5, gt=0, description="offsets are committed at most this often")
-    tick_s: float = Field(0.25, gt=0)
+    tick_s: float = Field(0.5, gt=0, description="how often deadlines are looked at")
     window_records: int = Field(50_000, ge=1, description="a partition is paused when this many stand above one record")
     drain_s: float = Field(10.0, ge=0, description="budget of running jobs after SIGTERM")
     revoke_s: float = Field(3.0, ge=0, description="budget of running jobs before partitions are let go")
@@ -210,7 +210,7 @@ class Model(Section):
     layers: int = 4
     heads: int = 4
     kv_heads: int = 1
-    feed_forward: int = 512
+    feed_forward: int = 384
     vocabulary: int = 512
     context: int = 512
     base: str = Field("", description="folder of a transformers causal LM to start from instead")

@@ -10,6 +10,7 @@ from services.runtime.core import BaseCore, Effects, Job, Output
 from services.runtime.loop import run_service
 from services.runtime.settings import load
 from tests.bench.loop_bench import RUN, result
+from tests.services.runtime.bus import SHORT_SESSION_MS
 
 
 class SlowEcho(BaseCore):
@@ -31,7 +32,9 @@ class SlowEcho(BaseCore):
 
 def main():
     bootstrap, ready, diary, seconds = sys.argv[1:]
-    settings = load(run_id=RUN, kafka={"bootstrap": bootstrap, "session_timeout_ms": 2000}, runtime={"drain_s": 3.0})
+    settings = load(
+        run_id=RUN, kafka={"bootstrap": bootstrap, "session_timeout_ms": SHORT_SESSION_MS}, runtime={"drain_s": 3.0}
+    )
     spec = ServiceSpec("sandbox", inputs=(topics.SANDBOX_COMMAND,), workers=2, max_jobs=4)
     return run_service(spec, lambda context: SlowEcho(float(seconds), Path(diary)), settings, ready_file=Path(ready))
 
