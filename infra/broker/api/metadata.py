@@ -59,10 +59,10 @@ def describe_cluster(broker: Broker, call: Call, request: Any) -> Any:
 
 
 def find_coordinator(broker: Broker, call: Call, request: Any) -> Any:
-    """This node coordinates every group; there are no transactions to coordinate."""
+    """This node coordinates every group. Transactions get the one refusal that every client takes as final."""
     if request.key_type != 0:
-        return FindCoordinatorResponse(error_code=Code.INVALID_REQUEST, node_id=-1, host="", port=-1,
-                                       error_message="this broker serves no transactions")
+        return FindCoordinatorResponse(error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, node_id=-1, host="",
+                                       port=-1, error_message="this broker serves no transactions")
     return FindCoordinatorResponse(error_code=0, node_id=NODE_ID, host=broker.host, port=broker.port)
 
 

@@ -72,7 +72,8 @@ def init_producer_id(broker: Broker, call: Call, request: Any) -> Any:
     """Give an idempotent producer an id of its own; transactional producers are refused."""
     if request.transactional_id is not None:
         logger.warning("client %s asked for transactions, which are not served", call.client_id)
-        return InitProducerIdResponse(error_code=Code.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
+        refused = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return InitProducerIdResponse(error_code=refused, producer_id=-1, producer_epoch=-1)
     try:
         producer_id = broker.topics.new_producer_id()
     except OSError as error:

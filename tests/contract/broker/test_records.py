@@ -166,6 +166,26 @@ def test_unknown_topics_stay_unknown(bootstrap: str, name: str, raw: RawClient, 
     assert name not in admin.list_topics()
 
 
+def test_read_committed_readers_see_everything(bootstrap: str, create: Create, name: str) -> None:
+    """Without transactions every record is stable: read_committed members read and commit like the others."""
+    topic = create()
+    sender = producer(bootstrap)
+    for number in range(5):
+        sender.send(topic, b"%d" % number).get(10)
+    sender.close()
+    reader = consumer(bootstrap, topic, group_id=name, isolation_level="read_committed")
+    got: list[bytes] = []
+
+    def collect() -> bool:
+        got.extend(record.value for records in reader.poll(200).values() for record in records)
+        return len(got) == 5
+
+    eventually(collect)
+    reader.commit()
+    assert reader.committed(TopicPartition(topic, 0)) == 5
+    reader.close()
+
+
 def test_a_waiting_reader_is_woken(bootstrap: str, create: Create) -> None:
     """A fetch that waits gets a record long before its deadline, and a fetch outside the log is told so."""
     topic = create()

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
+from kafka.errors import TransactionalIdAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
 from infra.broker import flush, segment
@@ -282,6 +283,15 @@ def test_a_reader_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
             time.sleep(0.3)
             assert writer.produce("t", batch([b"prompt"])).error_code == 0
             assert psutil.Process(broker.pid).memory_info().rss < 200 * 2**20
+
+
+def test_transactions_are_refused_at_once(tmp_path: Path) -> None:
+    """A transactional producer is told so within moments instead of waiting for a coordinator."""
+    with running_broker(tmp_path / "data") as broker:
+        sender = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="t", max_block_ms=10_000)
+        with pytest.raises(TransactionalIdAuthorizationFailedError):
+            sender.init_transactions()
+        sender.close(0)
 
 
 def test_idle_costs_nothing(tmp_path: Path) -> None:
