@@ -20,7 +20,7 @@ KeysValues = list[tuple[Tensor, Tensor]]
 class Layout:
     """Where the tokens of ragged rows stand in a padded (rows, width) grid; padding is never computed, only skipped.
 
-    `slots` (n,) is the flat grid index of every token, row by row; `steps` (n,) its place in the row; `lengths` (rows,).
+    `slots` (n,) is the flat grid index of every token, row by row; `steps` (n,) its place in the row.
     """
 
     rows: int

@@ -14,8 +14,7 @@ KlEstimator = Literal["none", "k1", "k2", "k3"]
 
 @dataclass(frozen=True)
 class Choices:
-    """Everything that the objective leaves open; see DESIGN section 7. `imitation_weight` adds the likelihood of
-    the passed members' own tokens."""
+    """Everything that the objective leaves open; see DESIGN section 7."""
 
     clip_low: float = 0.2
     clip_high: float = 0.28
@@ -25,7 +24,6 @@ class Choices:
     kl_estimator: KlEstimator = "none"
     kl_weight: float = 0.0
     entropy_weight: float = 0.0
-    imitation_weight: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,6 @@ class Scored:
     weights: Tensor
     entropy: Tensor
     reference: Tensor | None = None
-    imitated: Tensor | None = None  # 1 where the token belongs to a passed member
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ def divergence(log_ratio: Tensor, estimator: KlEstimator) -> Tensor:
 
 
 def terms(scored: Scored, choices: Choices) -> Terms:
-    """The loss of one microbatch, minimised: −surrogate · correction + KL − entropy − imitation, each weighted."""
+    """The loss of one microbatch, minimised: −surrogate · correction + KL − entropy bonus, each weighted."""
     ratios = (scored.current - scored.proximal).exp()
     corrected = correction(scored.proximal, scored.behaviour, choices.correction_cap)
     gain = surrogate(ratios, scored.coefficients, choices.clip_low, choices.clip_high) * corrected
@@ -108,8 +105,6 @@ def terms(scored: Scored, choices: Choices) -> Terms:
     if scored.reference is not None and choices.kl_estimator != "none":
         kl = (scored.weights * divergence(scored.reference - scored.current, choices.kl_estimator)).sum()
     loss = policy + choices.kl_weight * kl - choices.entropy_weight * entropy
-    if choices.imitation_weight and scored.imitated is not None:
-        loss = loss - choices.imitation_weight * (scored.weights * scored.imitated * scored.current).sum()
     raw = ratios.detach()
     return Terms(
         loss,

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from services.trainer.imitation import PassedTrials
 from services.trainer.objective import Choices, KlEstimator, Reduction, Scored, Terms, terms, token_weights
 from services.trainer.packing import Packed, TrainGroup, pack
 from services.trainer.scoring import Scorer
@@ -111,8 +112,13 @@ class Updater:
             kl_estimator=settings.kl_estimator,
             kl_weight=settings.kl_weight,
             entropy_weight=settings.entropy_weight,
-            imitation_weight=float(getattr(settings, "imitation_weight", 0.0)),
         )
+        self._imitation = (
+            int(getattr(settings, "imitation_trials", 0)),
+            float(getattr(settings, "imitation_weight", 1.0)),
+        )
+        self._passed = PassedTrials()
+        self.imitation_loss: float | None = None
         self._optimizer = torch.optim.AdamW(
             model.parameters(), lr=settings.learning_rate, betas=BETAS, weight_decay=0.0, eps=1e-8
         )
@@ -138,6 +144,7 @@ class Updater:
         log = _Log()
         for batch in micros:
             self._step(batch, log)
+        self._imitate(groups, version)
         self.updates += 1
         return self._stats(groups, micros, log, rate, steps, started)
 
@@ -172,11 +179,34 @@ class Updater:
                 found = self._terms(micro, sequences, tokens, log)
                 torch.autograd.backward(found.loss)
                 log.found.append(found)
+        log.norms.append(self._apply_gradient())
+
+    def _imitate(self, groups: Sequence[TrainGroup], version: int) -> None:
+        """One step on the mean likelihood of earlier passed trials, which keeps other tasks from being unlearned."""
+        trials, weight = self._imitation
+        self._passed.add(groups)
+        self.imitation_loss = None
+        if not trials or not weight or not len(self._passed):
+            return
+        chosen = self._passed.draw(trials, np.random.Generator(np.random.PCG64([self._seed, version, 1])))
+        micros = [pack(part) for part in self._split(chosen)]
+        tokens = sum(len(packed.source) for packed in micros)
+        self._optimizer.zero_grad(set_to_none=True)
+        self.imitation_loss = 0.0
+        for packed in micros:
+            logprobs = self._scorer.score(packed)[0]
+            loss = -weight * logprobs.sum() / tokens
+            torch.autograd.backward(loss)
+            self.imitation_loss += float(loss.detach())
+        self._apply_gradient()
+
+    def _apply_gradient(self) -> float:
+        """Clip and step; the norm before clipping."""
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._settings.max_grad_norm))
         if not np.isfinite(norm):
             raise FloatingPointError(f"the gradient norm is {norm}")
-        log.norms.append(norm)
         self._optimizer.step()
+        return norm
 
     def _terms(self, micro: _Micro, sequences: int, tokens: int, log: _Log) -> Terms:
         packed = micro.packed
@@ -204,7 +234,6 @@ class Updater:
             ),
             entropy[source],
             micro.reference[source] if micro.reference is not None else None,
-            torch.from_numpy((packed.rewards >= 1).astype(np.float32)).to(device),
         )
         log.entropy_sum += float(scored.entropy.detach().sum())
         log.mismatches.append((scored.proximal - scored.behaviour).abs())
@@ -248,8 +277,12 @@ class Updater:
         )
 
     def save_state(self, path: Path) -> None:
-        """Optimizer moments and the update count, exactly."""
-        state: dict[str, Any] = {"updates": self.updates, "optimizer": self._optimizer.state_dict()}
+        """Optimizer moments, passed trials and the update count, exactly."""
+        state: dict[str, Any] = {
+            "updates": self.updates,
+            "optimizer": self._optimizer.state_dict(),
+            "passed": self._passed.state(),
+        }
         torch.save(state, path)
 
     def load_state(self, path: Path) -> None:
@@ -257,6 +290,7 @@ class Updater:
         try:
             state = torch.load(path, weights_only=True)
             self._optimizer.load_state_dict(state["optimizer"])
+            self._passed.restore(state["passed"])
             self.updates = int(state["updates"])
         except OSError:
             raise

@@ -18,12 +18,17 @@ from services.agent.harness import Harness
 from services.agent.model import ModelShape, build
 from services.agent.tokenizer import CONTROL_TOKENS, END
 from services.runtime.settings import Trainer
+from services.trainer.imitation import PassedTrials
 from services.trainer.packing import ScoredCall, TrainGroup, TrainMember, pack, pieces_of
 from services.trainer.scoring import Scorer
 from services.trainer.update import Updater
 from tests.services.agent.conftest import SmallTask
 
 SETTINGS = Trainer(warmup_updates=0, optimizer_steps=2)
+
+
+def imitating(trials: int) -> Trainer:
+    return SETTINGS.model_copy(update={"imitation_trials": trials, "imitation_weight": 1.0})
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +135,9 @@ def test_accumulation_over_any_split_is_the_single_pass(
     gradients = []
     for limit in (1, 300, 1 << 20):
         own = small_copy(model)
-        settings = SETTINGS.model_copy(update={"optimizer_steps": 1, "reduction": reduction, "max_grad_norm": 1e9})
+        settings = SETTINGS.model_copy(
+            update={"optimizer_steps": 1, "reduction": reduction, "max_grad_norm": 1e9, "imitation_trials": 0}
+        )
         updater = Updater(own, settings, seed=0, microbatch_tokens=limit)
         updater.update(groups, version=1)
         gradients.append(torch.cat([p.grad.flatten() for p in own.parameters() if p.grad is not None]))
@@ -143,7 +150,9 @@ def test_lean_and_plain_scoring_give_the_same_gradient(model: torch.nn.Module, g
     found = []
     for lean in (True, False):
         own = small_copy(model)
-        Updater(own, SETTINGS.model_copy(update={"optimizer_steps": 1}), 0, lean=lean).update(groups, 1)
+        Updater(own, SETTINGS.model_copy(update={"optimizer_steps": 1, "imitation_trials": 0}), 0, lean=lean).update(
+            groups, 1
+        )
         found.append(torch.cat([p.grad.flatten() for p in own.parameters() if p.grad is not None]))
     assert torch.nn.functional.cosine_similarity(found[0], found[1], dim=0).item() == pytest.approx(1, abs=1e-5)
 
@@ -159,13 +168,13 @@ def test_first_ratios_are_one_and_the_stats_add_up(model: torch.nn.Module, group
 
 
 def test_resumed_updates_give_the_same_bytes(model: torch.nn.Module, groups: list[TrainGroup], tmp_path: Path) -> None:
-    straight = Updater(small_copy(model), SETTINGS, seed=7)
+    straight = Updater(small_copy(model), imitating(3), seed=7)
     for version in (1, 2, 3):
         straight.update(groups, version)
-    first = Updater(small_copy(model), SETTINGS, seed=7)
+    first = Updater(small_copy(model), imitating(3), seed=7)
     first.update(groups, 1)
     first.save_state(tmp_path / "state.pt")
-    resumed = Updater(small_copy(first.model), SETTINGS, seed=7)
+    resumed = Updater(small_copy(first.model), imitating(3), seed=7)
     resumed.load_state(tmp_path / "state.pt")
     for version in (2, 3):
         resumed.update(groups, version)
@@ -198,3 +207,33 @@ def test_what_cannot_be_scored_is_refused(model: torch.nn.Module) -> None:
         updater.update([TrainGroup("g", (TrainMember("t", (), 1.0, 1.0),))], 1)
     with pytest.raises(ValueError, match="frozen reference"):
         Updater(small_copy(model), SETTINGS.model_copy(update={"kl_estimator": "k3"}), 0)
+
+
+def test_imitation_repeats_only_the_last_calls_of_passed_trials(groups: list[TrainGroup]) -> None:
+    passed = PassedTrials()
+    passed.add(groups)
+    assert len(passed) == len(groups)
+    drawn = passed.draw(3, np.random.default_rng(0))
+    assert len(drawn) == 3
+    for group in drawn:
+        (member,) = group.members
+        assert member.reward == 1
+        assert len(member.calls) <= 2
+    again = PassedTrials()
+    again.restore(passed.state())
+    same = again.draw(3, np.random.default_rng(0))
+    assert [g.group_id for g in same] == [g.group_id for g in drawn]
+    assert np.array_equal(same[0].members[0].calls[0].prefix, drawn[0].members[0].calls[0].prefix)
+
+
+def test_imitation_raises_the_likelihood_of_passed_trials(model: torch.nn.Module, groups: list[TrainGroup]) -> None:
+    losses: list[float] = []
+    updater = Updater(small_copy(model), imitating(4), 0)
+    for version in range(4):
+        updater.update(groups, version)
+        assert updater.imitation_loss is not None
+        losses.append(updater.imitation_loss)
+    assert losses[-1] < losses[0]
+    without = Updater(small_copy(model), imitating(0), 0)
+    without.update(groups, 1)
+    assert without.imitation_loss is None
