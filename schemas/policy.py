@@ -55,11 +55,14 @@ class TrainingUpdate(Record):
     kl_weight: float
     entropy_weight: float
     correction_cap: float
+    imitation_weight: float  # of one extra step on passed trials; 0: pure GRPO
+    imitation_trials: int
     learning_rate: float
     optimizer_steps: int
     loss: float
     policy_loss: float
     kl_loss: float
+    imitation_loss: float | None
     entropy: float
     ratio_p01: float
     ratio_p50: float

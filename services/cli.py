@@ -110,7 +110,7 @@ def tap(
     topic: Annotated[str, typer.Argument(help="Topic name, with or without .v1; or `all`.")],
     run_dir: RunDirOption = None,
     bootstrap: BootstrapOption = "",
-    from_: Annotated[str, typer.Option("--from", help="latest, earliest, an offset, or an ISO time.")] = "",
+    from_: Annotated[str, typer.Option("--from", help="latest, earliest, an offset, -20 (the last 20), 5m (an age), an ISO time.")] = "",
     where: Annotated[list[str] | None, typer.Option(help="field=value; may be repeated.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Do not shorten lists and texts.")] = False,

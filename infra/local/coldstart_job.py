@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import shutil
 import sys
@@ -29,27 +28,27 @@ def main() -> int:
     options = parser.parse_args()
     settings = load(options.config)
 
-    from services.trainer.coldstart import coldstart, coldstart_digest
+    from services.trainer.coldstart import REPORT_FILE, coldstart
+    from services.trainer.coldstart import digest as coldstart_digest
 
     from services.tasks.taskset import load_public
 
     public = open_store(settings.store).get(f"tasks/{settings.taskset_digest}/public.json")
     taskset = load_public(public)
-    digest = coldstart_digest(settings, taskset)
+    digest = coldstart_digest(settings, taskset).removeprefix("sha256:")
     cached = options.cache / "coldstart" / digest
-    if not (cached / "report.json").exists():
+    if not (cached / REPORT_FILE).exists():
         folder = scratch(options.cache)
         try:
-            report = coldstart(settings, taskset, folder, lambda record: say({"event": "coldstart", **record}))
-            (folder / "report.json").write_text(json.dumps(dataclasses.asdict(report), default=str))
+            coldstart(settings, taskset, folder, lambda record: say({"event": "coldstart", **record}))
             cached = adopt(folder, options.cache, digest)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         fresh = True
     else:
         fresh = False
-    loaded = json.loads((cached / "report.json").read_text())
-    say({"event": "done", "folder": str(cached), "report": {**loaded, "cached": not fresh, "digest": digest}})
+    report = json.loads((cached / REPORT_FILE).read_text())
+    say({"event": "done", "folder": str(cached), "report": {**report, "cached": not fresh}})
     return 0
 
 

@@ -20,6 +20,8 @@ from infra.local.rundir import RunDir, write_atomic
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings
 
+NOT_POLICY = frozenset({"supervised.pt", "coldstart.json"})
+"""Files of a cold start's folder that belong to its training, not to the policy (named here to keep torch unloaded)."""
 Progress = Callable[[dict[str, Any]], None]
 
 
@@ -80,7 +82,7 @@ def publish_base(settings: RunSettings, store: ObjectStore, folder: Path) -> str
     """Put the base checkpoint into the store as version 0; returns its manifest's key."""
     from services.runtime.checkpoints import CheckpointMeta, publish_checkpoint
 
-    files = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file() and p.name != "report.json"}
+    files = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file() and p.name not in NOT_POLICY}
     meta = CheckpointMeta(run_id=settings.run_id, version=0)
     key, _ = publish_checkpoint(store, files, meta)
     return key

@@ -180,8 +180,8 @@ def conclude(
 
     records = watcher.records if watcher.failure is None else read_everything(bootstrap)
     preparation = read_json(folder.preparation)
-    result = audit(records)
-    report = write_report(records, folder.root, settings, {**preparation, **extra})
+    result = audit(records, over=extra["finished"])
+    report = write_report(records, folder.root, settings, {**preparation, **extra, "audit": result})
     for line in result.lines():
         display.say(line)
     display.say(f"report: {report}")

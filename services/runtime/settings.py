@@ -75,9 +75,9 @@ class Dispatch(Section):
     """Groups, curriculum and credit."""
 
     group_size: int = Field(8, ge=1, le=1024)
-    batch_groups: int = Field(16, ge=1, description="admitted groups per update; also the credit unit")
+    batch_groups: int = Field(12, ge=1, description="admitted groups per update; also the credit unit")
     selection: Literal["uniform", "pass_rate"] = "pass_rate"
-    updates: int = Field(60, ge=0, description="the run ends after this many")
+    updates: int = Field(40, ge=0, description="the run ends after this many")
     wall_s: float = Field(0.0, ge=0, description="no new groups after this many seconds of training; 0: no limit")
 
 
@@ -153,7 +153,7 @@ class Admission(Section):
 class Trainer(Section):
     """Objective and optimizer."""
 
-    learning_rate: float = Field(4e-4, gt=0)
+    learning_rate: float = Field(5e-4, gt=0)
     warmup_updates: int = Field(5, ge=0)
     optimizer_steps: int = Field(2, ge=1, description="steps per update; the batch is split, one pass")
     clip_low: float = Field(0.2, ge=0)
@@ -165,6 +165,8 @@ class Trainer(Section):
     entropy_weight: float = Field(0.0, ge=0)
     correction_cap: float = Field(2.0, gt=0)
     max_grad_norm: float = Field(1.0, gt=0)
+    imitation_trials: int = Field(48, ge=0, description="passed trials repeated after each update; 0: pure GRPO")
+    imitation_weight: float = Field(1.0, ge=0)
     threads: int = Field(1, ge=1)
     device: str = "cpu"
     keep_checkpoints: int = Field(3, ge=1)

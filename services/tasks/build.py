@@ -13,7 +13,7 @@ from services.tasks.taskset import HELDOUT_BUGS, HELDOUT_FAMILIES, TRAIN, CheckS
 NAME = "catalogue"
 PATH = "solution.py"
 TOOLS = ("test", "read", "edit", "replace", "submit")
-BUDGETS = Budgets(turns=6, tokens=192, wall_s=60.0)
+BUDGETS = Budgets(turns=4, tokens=160, wall_s=60.0)
 BUGS_PER_PROBLEM = 24
 HELD_OUT_SHARE = 0.3
 CASES_PER_TRIAL = 32

@@ -84,7 +84,8 @@ class TorchWeights:
         """See Weights."""
         if self._updater is None:
             raise RuntimeError("no version was restored")
-        return dataclasses.asdict(self._updater.update(groups, version))
+        stats = dataclasses.asdict(self._updater.update(groups, version))
+        return {**stats, "imitation_loss": self._updater.imitation_loss}
 
     def files(self) -> Files:
         """See Weights."""

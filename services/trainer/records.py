@@ -51,6 +51,8 @@ def update_fields(meta: CheckpointMeta, lags: Sequence[int], settings: RunSettin
         "kl_weight": chosen.kl_weight,
         "entropy_weight": chosen.entropy_weight,
         "correction_cap": chosen.correction_cap,
+        "imitation_weight": chosen.imitation_weight,
+        "imitation_trials": chosen.imitation_trials,
     }
 
 

@@ -37,6 +37,8 @@ class UpdateSettings(Protocol):
     entropy_weight: float
     correction_cap: float
     max_grad_norm: float
+    imitation_trials: int
+    imitation_weight: float
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,8 @@ class Updater:
             entropy_weight=settings.entropy_weight,
         )
         self._imitation = (
-            int(getattr(settings, "imitation_trials", 0)),
-            float(getattr(settings, "imitation_weight", 1.0)),
+            settings.imitation_trials,
+            settings.imitation_weight,
         )
         self._passed = PassedTrials()
         self.imitation_loss: float | None = None

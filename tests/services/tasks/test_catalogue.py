@@ -22,7 +22,7 @@ from services.tasks.taskset import HELDOUT_BUGS, HELDOUT_FAMILIES, TRAIN, TaskSe
 
 # The content of the shipped catalogue. A change here is a change of every number that was measured on it: say so in the
 # commit, and print the new ones with `build_catalogue().digest` and `content_digest(...)` as below.
-PUBLIC_DIGEST = "sha256:41849bc2eb0da8d239c7c976c365b389f88b8c9d1dfc12b1d546a6f6653347aa"
+PUBLIC_DIGEST = "sha256:ab6985bb82d7b38fae3051e51bc5c4b2595a39497063c7a50678c0dba6c0a92b"
 HIDDEN_DIGEST = "5275cf3ea71bf0759c8ea7cb642eafa188ea65bd85afeff7a94c39fb42ef5ba5"
 
 PROBLEMS = sorted(catalogue.problems())
