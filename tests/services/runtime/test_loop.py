@@ -11,7 +11,7 @@ from schemas.policy import PolicyGate
 from services.runtime import lifecycle
 from services.runtime.core import BaseCore, Effects, Job, Output, finished
 from tests.bench.loop_bench import result
-from tests.services.runtime.bus import IN, OUT, RUN, SHORT_SESSION_MS, Bus, EchoCore, command, wait_for
+from tests.services.runtime.bus import IN, OUT, RUN, SHORT_SESSION_MS, EchoCore, command, wait_for
 
 
 def gate_record(version):
@@ -211,23 +211,20 @@ class Slow(EchoCore):
         time.sleep(self.seconds)
 
 
-def test_full_pool_pauses_intake_and_keeps_membership(broker):
+def test_full_pool_pauses_intake_and_keeps_membership(make_bus):
     """Work that takes far longer than the session: intake stops at the bound, the member stays, all work is done."""
-    bus = Bus(broker.bootstrap, kafka={"session_timeout_ms": SHORT_SESSION_MS})
-    try:
-        bus.send(range(40))
-        running = bus.start(Slow, workers=2, max_jobs=4)
-        wait_for(lambda: running.core and len(running.core.started) >= 10)
-        assert len(running.core.numbers) - len(running.core.started) <= 4, "no more is taken in than there is room"
-        assignments = len(running.said("assignment"))
-        wait_for(lambda: len(bus.answered()) == 40)
-        assert running.finish() == 0
-        assert sorted(running.core.numbers) == list(range(40)), "each handed out once: nothing was dropped or repeated"
-        assert len(running.said("assignment")) == assignments, "no rebalance while it was full"
-        assert running.core.events("caught_up") == [("caught_up",)]
-        assert bus.committed() == 40
-    finally:
-        bus.close()
+    bus = make_bus(kafka={"session_timeout_ms": SHORT_SESSION_MS})
+    bus.send(range(40))
+    running = bus.start(Slow, workers=2, max_jobs=4)
+    wait_for(lambda: running.core and len(running.core.started) >= 10)
+    assert len(running.core.numbers) - len(running.core.started) <= 4, "no more is taken in than there is room"
+    assignments = len(running.said("assignment"))
+    wait_for(lambda: len(bus.answered()) == 40)
+    assert running.finish() == 0
+    assert sorted(running.core.numbers) == list(range(40)), "each handed out once: nothing was dropped or repeated"
+    assert len(running.said("assignment")) == assignments, "no rebalance while it was full"
+    assert running.core.events("caught_up") == [("caught_up",)]
+    assert bus.committed() == 40
 
 
 def test_job_exception_reaches_then(bus):
@@ -276,9 +273,9 @@ def test_rebalance_moves_what_it_must_and_loses_nothing(bus):
     assert not one.said("commit before letting partitions go failed")
 
 
-def test_results_of_a_lost_partition_are_discarded_and_redone(broker):
+def test_results_of_a_lost_partition_are_discarded_and_redone(make_bus):
     """A job outlives the revoke budget: its late result must not be produced by the member that lost the partition."""
-    bus = Bus(broker.bootstrap, runtime={"revoke_s": 0.2, "drain_s": 0.2})
+    bus = make_bus(runtime={"revoke_s": 0.2, "drain_s": 0.2})
 
     class Stuck(Slow):
         gate = threading.Event()
@@ -304,11 +301,11 @@ def test_results_of_a_lost_partition_are_discarded_and_redone(broker):
         assert one.finish() == 0
     finally:
         Stuck.gate.set()
-        bus.close()
 
 
-def test_broker_outage_is_backpressure(broker, bus):
-    """kill -9 of the broker in the middle: the service waits, says so, and finishes when it is back."""
+def test_broker_outage_is_backpressure(mortal):
+    """kill -9 of the broker in the middle: the service waits, and finishes when it is back."""
+    broker, bus = mortal
     running = bus.start().ready()
     bus.send(range(100))
     wait_for(lambda: len(running.core.numbers) == 100)
@@ -324,8 +321,9 @@ def test_broker_outage_is_backpressure(broker, bus):
     assert bus.committed() == 200
 
 
-def test_starts_before_its_broker(broker, bus):
+def test_starts_before_its_broker(mortal):
     """Start order does not matter: a service waits for its broker, live but not ready."""
+    broker, bus = mortal
     broker.kill()
     running = bus.start()
     time.sleep(0.5)
@@ -338,7 +336,8 @@ def test_starts_before_its_broker(broker, bus):
     assert running.finish() == 0
 
 
-def test_stop_while_waiting_for_a_broker(broker, bus):
+def test_stop_while_waiting_for_a_broker(mortal):
+    broker, bus = mortal
     broker.kill()
     running = bus.start()
     wait_for(lambda: running.said("waiting for the broker"))
@@ -398,45 +397,39 @@ def test_fail_and_ready_gate(bus):
     assert "the engine died" in running.log()[-1]["message"]
 
 
-def test_a_wide_window_pauses_only_its_partition(broker):
+def test_a_wide_window_pauses_only_its_partition(make_bus):
     """One stuck record: its partition stops at the bound, the others go on."""
-    bus = Bus(broker.bootstrap, runtime={"window_records": 50})
+    bus = make_bus(runtime={"window_records": 50})
 
     class Holds(EchoCore):
         def handle(self, message, now_ms):
             self.numbers.append(message.record.issued_ms)
             return Effects() if message.record.issued_ms == 0 else finished(message)
 
-    try:
-        running = bus.start(Holds).ready()
-        stuck = [97 * i for i in range(1000)]
-        for at in range(0, 1000, 100):  # in portions, since one fetch may overshoot the bound
-            bus.send(stuck[at : at + 100])
-            time.sleep(0.1)
-        bus.send([1 + 97 * i for i in range(100)] + [2 + 97 * i for i in range(100)] + [3 + 97 * i for i in range(100)])
-        time.sleep(1.5)
-        assert len([n for n in running.core.numbers if n % 97 == 0]) < 800
-        others = {r.partition: r for r in bus.raw(IN.name)}
-        assert len(others) > 1
-        assert any(n % 97 in (1, 2, 3) for n in running.core.numbers)
-        assert running.finish() == 0
-    finally:
-        bus.close()
+    running = bus.start(Holds).ready()
+    stuck = [97 * i for i in range(1000)]
+    for at in range(0, 1000, 100):  # in portions, since one fetch may overshoot the bound
+        bus.send(stuck[at : at + 100])
+        time.sleep(0.1)
+    bus.send([1 + 97 * i for i in range(100)] + [2 + 97 * i for i in range(100)] + [3 + 97 * i for i in range(100)])
+    time.sleep(1.5)
+    assert len([n for n in running.core.numbers if n % 97 == 0]) < 800
+    others = {r.partition: r for r in bus.raw(IN.name)}
+    assert len(others) > 1
+    assert any(n % 97 in (1, 2, 3) for n in running.core.numbers)
+    assert running.finish() == 0
 
 
-def test_differing_partition_counts_are_refused(broker):
+def test_differing_partition_counts_are_refused(make_bus):
     """Co-partitioning is what makes joins local; a wrong count must not go unnoticed."""
-    bus = Bus(broker.bootstrap)
+    bus = make_bus()
     other = bus.settings.model_copy(update={"kafka": bus.settings.kafka.model_copy(update={"partitions": 8})})
-    try:
-        from services.runtime.errors import UserError
-        from services.runtime.topics_admin import ensure_topics
+    from services.runtime.errors import UserError
+    from services.runtime.topics_admin import ensure_topics
 
-        ensure_topics(bus.settings)  # again: no error, nothing changes
-        with pytest.raises(UserError, match="has 4 partitions, the settings say 8"):
-            ensure_topics(other)
-    finally:
-        bus.close()
+    ensure_topics(bus.settings)  # again: no error, nothing changes
+    with pytest.raises(UserError, match="has 4 partitions, the settings say 8"):
+        ensure_topics(other)
 
 
 class Ticking(BaseCore):
