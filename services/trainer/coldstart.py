@@ -25,7 +25,7 @@ from services.trainer.traces import Repair, epochs, reference_action, repairs, t
 
 # Changes of the recipe that settings do not show must change this, since results are cached by digest.
 RECIPE = "supervised/1"
-WRONG_SHARE = 0.3
+WRONG_SHARE = 0.4
 WARMUP_STEPS = 20
 AVERAGING = 0.97  # of the weights, by step: the average is measured and kept, it is less noisy than the last step
 BETAS = (0.9, 0.99)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,10 @@ import torch
 from services.trainer.packing import ScoredCall, TrainGroup, TrainMember
 
 CAPACITY = 2048
-# The edit that passed and the submission; earlier tries of the trial failed and stay context.
-REPEATED_CALLS = 2
 
 
 class PassedTrials:
-    """The newest passed trial per prompt (with the fewest calls among equals of one group). Deterministic."""
+    """The newest passed trial per prompt. Deterministic."""
 
     def __init__(self) -> None:
         self._by_prompt: dict[bytes, tuple[TrainMember, float]] = {}
@@ -30,20 +27,19 @@ class PassedTrials:
         for group in groups:
             passed = [member for member in group.members if member.reward >= 1 and member.calls]
             if passed:
-                best = min(passed, key=lambda member: len(member.calls))
-                key = best.calls[0].prefix.tobytes()
+                key = passed[0].calls[0].prefix.tobytes()
                 self._by_prompt.pop(key, None)
-                self._by_prompt[key] = (best, group.temperature)
+                self._by_prompt[key] = (passed[0], group.temperature)
         while len(self._by_prompt) > CAPACITY:
             del self._by_prompt[next(iter(self._by_prompt))]
 
     def draw(self, count: int, rng: np.random.Generator) -> list[TrainGroup]:
-        """At most `count` trials of different prompts as groups of one, of which the last calls alone are scored."""
+        """At most `count` trials of different prompts as groups of one, scored whole (their failed tries were at least
+        well-formed: scoring only the last calls raised the share of malformed later tries)."""
         kept = list(self._by_prompt.values())
         chosen = rng.permutation(len(kept))[:count]
         return [
-            TrainGroup(member.trial_id, (replace(member, calls=member.calls[-REPEATED_CALLS:]),), 0, temperature)
-            for member, temperature in (kept[i] for i in chosen)
+            TrainGroup(member.trial_id, (member,), 0, temperature) for member, temperature in (kept[i] for i in chosen)
         ]
 
     def state(self) -> list[dict[str, Any]]:

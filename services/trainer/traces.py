@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -9,6 +11,7 @@ from random import Random
 import numpy as np
 
 from services.agent.context import TrialContext
+from services.agent.grammar import Malformed
 from services.agent.harness import Harness
 from services.agent.template import editable_path
 from services.tasks import examples
@@ -63,27 +66,59 @@ def _gold(context: TrialContext, harness: Harness, repair: Repair) -> list[Score
 
 def trace(harness: Harness, repair: Repair, rng: Random, wrong_share: float) -> TrainGroup:
     """One supervised group: other visible examples than the fixture's own, the gold trial, and in `wrong_share` of the
-    cases a second trial that recovers from one or two wrong edits (which are context there, never targets)."""
+    cases a second trial that recovers from one or two wrong tries (which are context there, never targets)."""
     fixture = examples.redraw(repair.fixture, rng)
     members = [TrainMember("gold", tuple(_gold(TrialContext(harness, fixture), harness, repair)), 1.0, 1.0)]
-    if repair.wrong and rng.random() < wrong_share:
+    if rng.random() < wrong_share:
         context = TrialContext(harness, fixture)
-        tries = rng.sample(repair.wrong, min(len(repair.wrong), rng.choice((1, 1, 2))))
-        if all(_try_in_vain(context, harness, fixture, *wrong) for wrong in tries):
+        lines = fixture.base_tree[editable_path(fixture)].splitlines()
+        tries = [_wrong_try(repair, lines, rng) for _ in range(rng.choice((1, 1, 2)))]
+        if all(_try_in_vain(context, harness, fixture, text) for text in tries):
             members.append(TrainMember("recovery", tuple(_gold(context, harness, repair)), 1.0, 1.0))
     return TrainGroup(fixture.task_id, tuple(members))
 
 
-def _try_in_vain(context: TrialContext, harness: Harness, fixture: Fixture, line: int, text: str) -> bool:
-    """Let the trial make an edit and see its failure; False where the visible checks do not notice it."""
+def _wrong_try(repair: Repair, lines: Sequence[str], rng: Random) -> str:
+    """A mistake of the kinds that a young policy makes: another bug, a line in the wrong place, half a line, no text."""
+    kind = rng.random()
+    if kind < 0.4 and repair.wrong:
+        line, text = rng.choice(repair.wrong)
+        return f"edit {line}: {text.strip()}"
+    line = rng.randint(1, len(lines))
+    if kind < 0.8:
+        return f"edit {line}: {rng.choice(lines).strip()}"
+    if kind < 0.95:
+        text = repair.text.strip()
+        return f"edit {line}: {text[: rng.randint(1, len(text))]}"
+    return f"edit {line}"
+
+
+def _try_in_vain(context: TrialContext, harness: Harness, fixture: Fixture, text: str) -> bool:
+    """Let the trial make this try and see what came of it; False where the visible checks do not notice it."""
+    action = context.after_invocation(harness.action_ids(text))
+    if isinstance(action, Malformed):
+        context.observe(f"BAD {action.message}")
+        return True
+    arguments = json.loads(context.command(action).arguments)
     source = fixture.base_tree[editable_path(fixture)].splitlines()
-    source[line - 1] = text
-    seen = examples.first_failure("\n".join(source) + "\n", fixture.entry, fixture.problem, fixture.public_checks)
+    source[arguments["line"] - 1] = arguments["text"]
+    seen = _seen("\n".join(source) + "\n", fixture)
     if seen is None:
         return False
-    context.after_invocation(harness.action_ids(f"edit {line}: {text.strip()}"))
     context.observe(seen)
     return True
+
+
+def _seen(source: str, fixture: Fixture) -> str | None:
+    """The observation of the public checks on lines of ours, as the sandbox words it (None: passes, or not cheap)."""
+    try:
+        ast.parse(source)
+    except SyntaxError as error:
+        return f"{type(error).__name__} line {error.lineno}"
+    try:
+        return examples.first_failure(source, fixture.entry, fixture.problem, fixture.public_checks)
+    except Exception:  # a shuffled function may not even be defined, or need what the guard does not offer
+        return None
 
 
 def epochs(found: Sequence[Repair], rng: Random) -> list[Repair]:
