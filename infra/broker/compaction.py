@@ -42,6 +42,7 @@ class Plan:
     clean_end: int
     segment_bytes: int
     tombstones_before_ms: int
+    last_offset: int  # stays whatever it is: a reader that recovers up to the log's end must be able to arrive
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def plan(log: PartitionLog, now: int) -> Plan:
     """Freeze what the thread needs to know."""
     sources = [Source(segment, segment.path, segment.size) for segment in _eligible(log, now)]
     return Plan(log.directory, sources, log.clean_end, log.config.segment_bytes,
-                now - log.config.delete_retention_ms)
+                now - log.config.delete_retention_ms, log.log_end - 1)
 
 
 def _batches(source: Source) -> Iterator[tuple[memoryview, Header]]:
@@ -129,6 +130,9 @@ def _filter(data: memoryview, header: Header, last: dict[bytes, int], work: Plan
         return data
     kept = []
     for record in found:
+        if record.offset == work.last_offset:
+            kept.append(record)
+            continue
         if record.key is None or record.offset < last.get(_digest(record.key), -1):
             continue
         if record.tombstone and record.offset < work.clean_end and record.timestamp < work.tombstones_before_ms:
