@@ -79,7 +79,7 @@ def trace(harness: Harness, repair: Repair, rng: Random, wrong_share: float) -> 
 
 
 def _wrong_try(repair: Repair, lines: Sequence[str], rng: Random) -> str:
-    """A mistake of the kinds that a young policy makes: another bug, a line in the wrong place, half a line, no text."""
+    """A mistake as a young policy makes them: another bug, a line in the wrong place, half a line, no text."""
     kind = rng.random()
     if kind < 0.4 and repair.wrong:
         line, text = rng.choice(repair.wrong)
