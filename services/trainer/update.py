@@ -18,6 +18,9 @@ from services.trainer.packing import Packed, TrainGroup, pack
 from services.trainer.scoring import Scorer
 
 BETAS = (0.9, 0.99)
+# Share of the learning rate at the end of a run: the weights then settle between the noise of single updates, which is
+# worth as much as averaging them.
+LAST_RATE = 0.1
 # Larger microbatches gain nothing on a CPU (their activations leave the cache) and cost memory.
 MICROBATCH_TOKENS = 4096
 
@@ -95,6 +98,7 @@ class Updater:
         reference: torch.nn.Module | None = None,
         lean: bool = True,
         microbatch_tokens: int = MICROBATCH_TOKENS,
+        total_updates: int = 0,
     ) -> None:
         self.model = model
         self.updates = 0
@@ -119,6 +123,8 @@ class Updater:
             settings.imitation_trials,
             settings.imitation_weight,
         )
+        self._decay_updates = int(getattr(settings, "decay_updates", 0))
+        self._total_updates = total_updates
         self._passed = PassedTrials()
         self.imitation_loss: float | None = None
         self._optimizer = torch.optim.AdamW(
@@ -164,8 +170,12 @@ class Updater:
         return parts
 
     def _rate(self) -> float:
+        """Linear warm-up, then constant, then linear down to `LAST_RATE` over the last `decay_updates` of the run."""
         warm = self._settings.warmup_updates
-        return self._settings.learning_rate * min(1.0, (self.updates + 1) / warm if warm else 1.0)
+        share = min(1.0, (self.updates + 1) / warm) if warm else 1.0
+        if self._decay_updates and self._total_updates:
+            share *= min(1.0, max(LAST_RATE, (self._total_updates - self.updates) / self._decay_updates))
+        return self._settings.learning_rate * share
 
     @torch.no_grad()
     def _look_ahead(self, later: Sequence[_Micro]) -> None:

@@ -236,3 +236,20 @@ def test_imitation_raises_the_likelihood_of_passed_trials(model: torch.nn.Module
     without = Updater(small_copy(model), imitating(0), 0)
     without.update(groups, 1)
     assert without.imitation_loss is None
+
+
+def test_the_rate_warms_up_stays_and_decays(model: torch.nn.Module, groups: list[TrainGroup]) -> None:
+    schedule = SETTINGS.model_copy(update={"learning_rate": 1e-5, "warmup_updates": 2, "decay_updates": 4})
+    updater = Updater(small_copy(model), schedule, 0, total_updates=8)
+    rates = [updater.update(groups[:1], version).learning_rate / 1e-5 for version in range(10)]
+    assert rates == pytest.approx([0.5, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0.1, 0.1])
+
+
+def test_kl_to_a_frozen_reference_and_an_entropy_bonus(model: torch.nn.Module, groups: list[TrainGroup]) -> None:
+    chosen = SETTINGS.model_copy(update={"kl_estimator": "k3", "kl_weight": 0.1, "entropy_weight": 0.01})
+    updater = Updater(small_copy(model), chosen, 0, reference=small_copy(model))
+    first = updater.update(groups, 1)
+    for version in range(2, 5):
+        last = updater.update(groups, version)
+    assert 0 <= first.kl_loss < last.kl_loss
+    assert first.loss == pytest.approx(first.policy_loss + 0.1 * first.kl_loss - 0.01 * first.entropy, abs=0.02)
