@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -39,6 +40,18 @@ def make_consumer(settings: RunSettings, name: str, group: str | None) -> KafkaC
         fetch_max_bytes=32 * 1024 * 1024,
         metrics_enabled=False,
     )
+
+
+def partitions_of(consumer: KafkaConsumer, topic: str, timeout_s: float) -> set[int] | None:
+    """Partition numbers of a topic, empty when there is no such topic; None when the broker did not say in time.
+
+    The client waits for metadata without a deadline of its own; a daemon thread gives it ours.
+    """
+    found: list[set[int]] = []
+    thread = threading.Thread(target=lambda: found.append(consumer.partitions_for_topic(topic)), daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    return found[0] if found else None
 
 
 class Source:

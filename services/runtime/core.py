@@ -101,8 +101,8 @@ class Core(Protocol):
         """Handle one record, quickly. Raise schemas.codec.ContractViolation for a record that breaks the contract."""
 
     def tick(self, now_ms: int) -> Effects:
-        """Called about twice a second (`runtime.tick_s`), for deadlines; never while catching up, since a deadline judged on half of the
-        history would be wrong."""
+        """Called about twice a second (`runtime.tick_s`), for deadlines; never while catching up, since a deadline
+        judged on half of the history would be wrong."""
 
 
 class BaseCore:

@@ -12,7 +12,7 @@ from schemas.topics import Topic
 from services.runtime import dlq, lifecycle
 from services.runtime.clock import Clock, Deadline, SystemClock
 from services.runtime.commits import Committer
-from services.runtime.consumer import LONG_POLL_MS, Source, make_consumer
+from services.runtime.consumer import LONG_POLL_MS, Source, make_consumer, partitions_of
 from services.runtime.context import MakeCore, ServiceContext, ServiceSpec
 from services.runtime.core import Effects
 from services.runtime.crashes import CrashMemory
@@ -211,7 +211,11 @@ class Service:
             consumer, self._watermarks, workers, outbox, clock=self.clock, log=self.log,
             revoke_s=self.settings.runtime.revoke_s, committed=commits.note,
         )  # fmt: skip
-        consumer.subscribe([t.name for t in spec.inputs], listener=ownership)
+        names = [t.name for t in spec.inputs]
+        consumer.subscribe(names, listener=ownership)
+        # A member that leads the group before it knows the topics hands out nothing, and must rebalance at once.
+        while not all(partitions_of(consumer, name, 5.0) for name in names):
+            self._turn()
         return loop(source, commits, ownership)
 
     # --- broadcast topics beside a group ---------------------------------------------------------------------------

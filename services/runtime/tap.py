@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from kafka.errors import KafkaError
 
 from schemas import codec
 from schemas.topics import Topic
+from services.runtime.consumer import partitions_of
 from services.runtime.core import Message, Position
 from services.runtime.driver import decode_message
 from services.runtime.errors import UserError
@@ -65,7 +65,9 @@ class Tap:
     ) -> None:
         wanted = []
         for topic in topics:
-            numbers = self._numbers(topic, bootstrap)
+            numbers = partitions_of(self._consumer, topic.name, self._timeout_s)
+            if numbers is None:
+                raise UserError(f"the broker did not describe {topic.name} in time", bootstrap, "see the broker's log")
             if not numbers:
                 raise UserError(f"there is no topic {topic.name}", bootstrap, "start a run there first")
             wanted += [TopicPartition(topic.name, n) for n in sorted(numbers)]
@@ -82,18 +84,6 @@ class Tap:
                 self._consumer.seek(tp, self._ends[tp])
             else:
                 self._consumer.seek_to_beginning(tp)
-
-    def _numbers(self, topic: Topic, bootstrap: str) -> set[int]:
-        # The client waits for metadata without a deadline of its own; a daemon thread gives it ours.
-        found: list[set[int]] = []
-        thread = threading.Thread(
-            target=lambda: found.append(self._consumer.partitions_for_topic(topic.name)), daemon=True
-        )
-        thread.start()
-        thread.join(self._timeout_s)
-        if not found:
-            raise UserError(f"the broker did not describe {topic.name} in time", bootstrap, "see the broker's log")
-        return found[0]
 
     def to_end(self) -> Iterator[Message | Undecodable]:
         """Everything up to the ends as they were at the start. Raises UserError when nothing moves for `timeout_s`."""
