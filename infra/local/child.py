@@ -9,6 +9,8 @@ import signal
 import sys
 
 PARENT = "ROLLSTREAM_SUPERVISOR_PID"
+# Threads that wait must sleep: a spinning OpenMP barrier takes the cores from the other services of the stack.
+ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "OMP_WAIT_POLICY": "PASSIVE"}
 _PR_SET_PDEATHSIG = 1
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from services.runtime.store import ObjectStore, open_store
 
-from infra.local.child import PARENT
+from infra.local.child import ENVIRONMENT, PARENT
 from infra.local.rundir import RunDir, write_atomic
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings
@@ -51,7 +51,7 @@ def cold_start(settings: RunSettings, run: RunDir, progress: Progress) -> tuple[
     fails.
     """
     log = run.logs / "coldstart.log"
-    environment = {**os.environ, PARENT: str(os.getpid()), "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, **ENVIRONMENT, PARENT: str(os.getpid())}
     command = [sys.executable, "-m", "infra.local.child", "infra.local.coldstart_job"]
     command += ["--config", str(run.config), "--cache", str(cache_folder())]
     result: dict[str, Any] = {}

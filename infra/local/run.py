@@ -20,6 +20,8 @@ from infra.local.prepare import prepare
 from infra.local.rundir import RunDir, require_space
 from infra.local.stack import SERVICES, Stack, read_json
 from infra.local.watch import Watcher, read_everything
+from schemas.policy import PolicyGate, TrainingUpdate
+from schemas.record import Record
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings, load
 
@@ -188,8 +190,30 @@ def conclude(
     if not extra["finished"]:
         display.say(f"stopped before the end; go on with: rollstream run --run-dir {folder.root}")
         return Outcome(INTERRUPTED, report)
-    display.say(f"read one trial: rollstream trial {settings.run_id}/00000000/0 --run-dir {folder.root}")
-    return Outcome(0 if result.balanced else 1, report)
+    unfinished = _why_early(records, settings, folder)
+    if unfinished:
+        display.say(unfinished)
+    else:
+        display.say(f"read one trial: rollstream trial {settings.run_id}/00000000/0 --run-dir {folder.root}")
+    return Outcome(0 if result.balanced and not unfinished else 1, report)
+
+
+def _why_early(records: list[Record], settings: RunSettings, folder: RunDir) -> str | None:
+    """Why training ended before its updates were done, for a person; None when it did not (or its time was over)."""
+    done = sum(1 for r in records if isinstance(r, TrainingUpdate))
+    if done >= settings.dispatch.updates or (settings.dispatch.wall_s and done):
+        return None
+    stopped = [r for r in records if isinstance(r, PolicyGate) and r.decision in ("held", "halted")]
+    if stopped:
+        last = stopped[-1]
+        failed = [f for f in json.loads(last.findings) if not f.get("ok", True)]
+        why = "; ".join(f"{f['check']} is {f['value']}, wanted {f['bound']}" for f in failed) or last.findings
+        what = f"the gate {last.decision} version {last.policy_version}: {why}"
+        do = "change the [gate] bounds or the cold start in a new run"
+    else:
+        what = "no group could be trained on for a long time (all excluded, see the report's exclusions)"
+        do = "choose easier tasks or a better start"
+    return f"training ended after {done} of {settings.dispatch.updates} updates: {what}\n  what to do: {do}; {folder.report}"
 
 
 def _stop_on_signals() -> threading.Event:

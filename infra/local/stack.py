@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from infra.local.child import ENVIRONMENT
 from infra.local.rundir import RunDir, free_port
 from infra.local.supervisor import ProcessSpec, Supervisor
 from services.runtime.errors import UserError
@@ -40,7 +41,7 @@ def service_process(run: RunDir, name: str, bootstrap: str) -> ProcessSpec:
         arguments,
         ready,
         run.logs / f"{name}.log",
-        environment={BOOTSTRAP: bootstrap, "TOKENIZERS_PARALLELISM": "false"},
+        environment={**ENVIRONMENT, BOOTSTRAP: bootstrap},
         restart="on_failure" if name == "dispatch" else "always",  # dispatch ends by itself when the run is finished
     )
 

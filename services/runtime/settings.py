@@ -155,6 +155,7 @@ class Trainer(Section):
 
     learning_rate: float = Field(5e-4, gt=0)
     warmup_updates: int = Field(5, ge=0)
+    decay_updates: int = Field(30, ge=0, description="the learning rate falls to a tenth over the last so many updates")
     optimizer_steps: int = Field(2, ge=1, description="steps per update; the batch is split, one pass")
     clip_low: float = Field(0.2, ge=0)
     clip_high: float = Field(0.28, ge=0)

@@ -65,7 +65,11 @@ class TorchWeights:
             model = policy.load(folder, self._settings.trainer.device)
             self._harness = Harness.load(folder)
             self._updater = Updater(
-                model, cast("UpdateSettings", self._settings.trainer), self._settings.seed, self._reference()
+                model,
+                cast("UpdateSettings", self._settings.trainer),
+                self._settings.seed,
+                self._reference(),
+                total_updates=self._settings.dispatch.updates,
             )
             if (folder / OPTIMIZER_FILE).exists():
                 self._updater.load_state(folder / OPTIMIZER_FILE)
