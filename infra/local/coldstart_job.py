@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from services.runtime.store import open_store
-
 from infra.local.prepare import adopt, scratch
 from services.runtime.settings import load
+from services.runtime.store import open_store
 
 
 def say(record: dict[str, Any]) -> None:
@@ -28,10 +27,9 @@ def main() -> int:
     options = parser.parse_args()
     settings = load(options.config)
 
+    from services.tasks.taskset import load_public
     from services.trainer.coldstart import REPORT_FILE, coldstart
     from services.trainer.coldstart import digest as coldstart_digest
-
-    from services.tasks.taskset import load_public
 
     public = open_store(settings.store).get(f"tasks/{settings.taskset_digest}/public.json")
     taskset = load_public(public)

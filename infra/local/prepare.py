@@ -13,12 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from services.runtime.store import ObjectStore, open_store
-
 from infra.local.child import ENVIRONMENT, PARENT
 from infra.local.rundir import RunDir, write_atomic
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings
+from services.runtime.store import ObjectStore, open_store
 
 NOT_POLICY = frozenset({"supervised.pt", "coldstart.json"})
 """Files of a cold start's folder that belong to its training, not to the policy (named here to keep torch unloaded)."""

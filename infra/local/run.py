@@ -213,7 +213,8 @@ def _why_early(records: list[Record], settings: RunSettings, folder: RunDir) -> 
     else:
         what = "no group could be trained on for a long time (all excluded, see the report's exclusions)"
         do = "choose easier tasks or a better start"
-    return f"training ended after {done} of {settings.dispatch.updates} updates: {what}\n  what to do: {do}; {folder.report}"
+    ended = f"training ended after {done} of {settings.dispatch.updates} updates: {what}"
+    return f"{ended}\n  what to do: {do}; report: {folder.report}"
 
 
 def _stop_on_signals() -> threading.Event:
