@@ -30,6 +30,7 @@ class UpdateSettings(Protocol):
 
     learning_rate: float
     warmup_updates: int
+    decay_updates: int
     optimizer_steps: int
     clip_low: float
     clip_high: float
@@ -119,11 +120,6 @@ class Updater:
             kl_weight=settings.kl_weight,
             entropy_weight=settings.entropy_weight,
         )
-        self._imitation = (
-            settings.imitation_trials,
-            settings.imitation_weight,
-        )
-        self._decay_updates = int(getattr(settings, "decay_updates", 0))
         self._total_updates = total_updates
         self._passed = PassedTrials()
         self.imitation_loss: float | None = None
@@ -173,8 +169,9 @@ class Updater:
         """Linear warm-up, then constant, then linear down to `LAST_RATE` over the last `decay_updates` of the run."""
         warm = self._settings.warmup_updates
         share = min(1.0, (self.updates + 1) / warm) if warm else 1.0
-        if self._decay_updates and self._total_updates:
-            share *= min(1.0, max(LAST_RATE, (self._total_updates - self.updates) / self._decay_updates))
+        falling = self._settings.decay_updates
+        if falling and self._total_updates:
+            share *= min(1.0, max(LAST_RATE, (self._total_updates - self.updates) / falling))
         return self._settings.learning_rate * share
 
     @torch.no_grad()
@@ -195,7 +192,7 @@ class Updater:
 
     def _imitate(self, groups: Sequence[TrainGroup], version: int) -> None:
         """One step on the mean likelihood of earlier passed trials, which keeps other tasks from being unlearned."""
-        trials, weight = self._imitation
+        trials, weight = self._settings.imitation_trials, self._settings.imitation_weight
         self._passed.add(groups)
         self.imitation_loss = None
         if not trials or not weight or not len(self._passed):
