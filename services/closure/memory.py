@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -61,6 +61,9 @@ class ClosedGroups:
         self._offsets: dict[str, Offsets] = defaultdict(Offsets)
         self._waiting: dict[str, _Closed] = {}
         self._settled: OrderedDict[str, None] = OrderedDict()
+        self._unsettled: deque[tuple[str, int]] = deque()
+        self._blocked: dict[str, None] = {}
+        self._lowest: dict[str, int | None] = {}
 
     def __contains__(self, group_id: str) -> bool:
         return group_id in self._waiting or group_id in self._settled
@@ -96,22 +99,40 @@ class ClosedGroups:
         entry = self._waiting.setdefault(group_id, _Closed())
         entry.closures.append(closure)
         entry.read_ms = now_ms
+        self._unsettled.append((group_id, now_ms))
+        self._blocked.pop(group_id, None)
 
     def release(self, now_ms: int) -> list[Position]:
-        """Closure records that may be finished now. Call it only when caught up."""
-        before = now_ms - SETTLE_MS
-        settled = [(g, e) for g, e in self._waiting.items() if e.read_ms is not None and e.read_ms <= before]
-        for _, entry in settled:
-            self.drop(entry.held)
-            entry.held.clear()
+        """Closure records that may be finished now. Call it only when caught up.
+
+        One group that stays open blocks all closures after it; they are looked at again only when the lowest held
+        offset has moved, so that waiting for it costs nothing.
+        """
+        fresh = self._settle(now_ms - SETTLE_MS)
         lowest = {topic: offsets.lowest() for topic, offsets in self._offsets.items()}
+        candidates = fresh if lowest == self._lowest else [*self._blocked, *fresh]
+        self._lowest = lowest
+        self._blocked.update(dict.fromkeys(fresh))
         out: list[Position] = []
-        for group_id, entry in settled:
+        for group_id in candidates:
+            entry = self._waiting[group_id]
             if any((low := lowest.get(topic)) is not None and low <= last for topic, last in entry.last.items()):
                 continue
             out += entry.closures
-            del self._waiting[group_id]
+            del self._waiting[group_id], self._blocked[group_id]
             self._settled[group_id] = None
         while len(self._settled) > REMEMBERED:
             self._settled.popitem(last=False)
         return out
+
+    def _settle(self, before_ms: int) -> list[str]:
+        """Groups whose closure was read back by then: what they held counts as committed from here on."""
+        out = []
+        while self._unsettled and self._unsettled[0][1] <= before_ms:
+            group_id, read_ms = self._unsettled.popleft()
+            entry = self._waiting.get(group_id)
+            if entry is not None and entry.read_ms == read_ms and group_id not in self._blocked:
+                self.drop(entry.held)
+                entry.held.clear()
+                out.append(group_id)
+        return list(dict.fromkeys(out))

@@ -55,6 +55,7 @@ class Prober:
         self._tasks = choose_prompts(tasks, settings.prompts, settings.seed)
         self._origin: Origin | None = None
         self._harnesses: dict[tuple[str, ...], Harness] = {}
+        self._round_trips: dict[str, bool] = {}
         self._shape: str | None = None
         self._model: torch.nn.Module
 
@@ -128,7 +129,7 @@ class Prober:
         logprobs = np.concatenate([sample.logprobs for sample in samples]) if samples else np.zeros(0, np.float32)
         return Measured(
             finite_weights=finite,
-            round_trip=all(_round_trip(harness, task) for task in self._tasks),
+            round_trip=self._reads_back(harness),
             tokenizer=harness.tokenizer.digest,
             template=harness.template_digest,
             valid_actions=self._valid_actions(harness, samples),
@@ -171,6 +172,13 @@ class Prober:
         if failed:
             raise failed[0]
         return found
+
+    def _reads_back(self, harness: Harness) -> bool:
+        """Whether every probe prompt survives its round trip; asked once per tokenizer: its digest pins the answer."""
+        digest = harness.tokenizer.digest
+        if digest not in self._round_trips:
+            self._round_trips[digest] = all(_round_trip(harness, task) for task in self._tasks)
+        return self._round_trips[digest]
 
     def _valid_actions(self, harness: Harness, samples: Sequence[EngineSample]) -> float:
         from services.agent.context import TrialContext
