@@ -12,6 +12,7 @@ import torch
 
 from services.agent import model as models
 from services.agent.engine import Engine, EngineError, EngineRequest, EngineSample, SamplingParams
+from services.agent.engines.lean_decoder import LeanDecoder
 from services.agent.engines.sampling import draw, processed
 from services.agent.engines.synthetic import SyntheticEngine
 from services.agent.engines.torch_engine import TorchEngine
@@ -212,6 +213,10 @@ def test_a_policy_folder_round_trips_and_another_architecture_drops_in(harness: 
     from transformers import GPT2Config, GPT2LMHeadModel
 
     model = small_model()
+    models.save(tmp_path / "torn", model, harness)
+    (tmp_path / "torn" / "model.safetensors").write_bytes(b"\x10")
+    with pytest.raises(EngineError, match="version 1 cannot be loaded"):
+        TorchEngine().load(1, tmp_path / "torn")
     models.save(tmp_path / "llama", model, harness)
     engine = TorchEngine()
     engine.load(1, tmp_path / "llama")
@@ -256,3 +261,23 @@ def test_the_synthetic_engine_serves_many_heavy_tailed_trials_at_once(harness: H
     seconds = sorted(engine.duration_s(f"g/{i}.0") for i in range(300))
     assert seconds[0] < 0.03 < 0.5 < seconds[-1] <= 0.6
     assert all(harness.tokenizer.decode(s.ids) == "submit" for n, s in samples.items() if n.endswith(".0.1"))
+
+
+def test_a_failed_decoding_names_every_call_under_way_and_the_engine_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small_model()
+    engine = TorchEngine()
+    engine.use(1, model)
+    real, calls = LeanDecoder.step, []
+
+    def failing(self: LeanDecoder, ids: torch.Tensor) -> torch.Tensor:
+        calls.append(len(ids))
+        if len(calls) == 2:
+            raise RuntimeError("out of memory")
+        return real(self, ids)
+
+    monkeypatch.setattr(LeanDecoder, "step", failing)
+    _, errors = serve(engine, [request(i, prompts(1)[0]) for i in range(3)])
+    assert set(errors) == {"t.0", "t.1", "t.2"}
+    assert "decoding failed: out of memory" in str(errors["t.0"])
+    samples, errors = serve(engine, [request(9, prompts(1)[0])])
+    assert list(samples) == ["t.9"]
