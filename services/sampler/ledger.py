@@ -8,8 +8,9 @@ from collections import deque
 from schemas.ids import parse_trial
 from services.runtime.core import Position
 
-SETTLE_S = 5.0
-"""Seconds by which the end of a trial is kept longer than its request: the commit of the one must be stored first."""
+SETTLE_S = 60.0
+"""Seconds by which the end of a trial is kept longer than its request: the commit of the one must be stored first, and
+a request that a crashed dispatch sends a second time must find, even after a crash of ours, that it was served."""
 
 
 class Ledger:

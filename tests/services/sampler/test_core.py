@@ -386,12 +386,13 @@ def test_an_end_is_kept_until_no_open_request_lies_below_it():
     act(world, "submit")
     tool(world)
     end(world)
-    world.clock.seconds += SETTLE_S * 3
-    world.sampler.tick()
+    for _ in range(3):
+        world.clock.seconds += SETTLE_S + 1
+        world.sampler.tick()
     world.sampler.commit()
     assert world.committed.get(ROLLOUT_COMPLETED.name, 0) == 0
     world.settle()
-    assert world.committed == {t.name: len(world.topics.of(t)) for t in INPUTS}
+    assert world.uncommitted() == 0
 
 
 def test_a_trial_id_that_is_none_is_a_broken_contract():

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.rollout import Invocation
+from schemas.rollout import INFRA_STOPS, Invocation
 from schemas.topics import (
     POLICY_GATE,
     ROLLOUT_COMPLETED,
@@ -20,7 +20,8 @@ from services.agent.grammar import Malformed
 from tests.services.sampler.world import INPUTS, World, decision, harness, requested, task_set
 
 MEMBERS = 4
-STEPS = ("deliver", "deliver", "deliver", "serve", "flush", "flush", "sandbox", "work", "tick", "commit")
+STEPS = {"deliver": 30, "serve": 10, "flush": 20, "sandbox": 10, "work": 10, "tick": 6, "commit": 6}
+FAULTS = {"crash": 2, "zombie": 3, "redeliver": 1, "version": 1}
 
 
 def step(world: World, choice: str) -> None:
@@ -42,7 +43,7 @@ def step(world: World, choice: str) -> None:
     elif choice == "work":
         sampler.work()
     elif choice == "tick" and sampler.live:
-        world.clock.seconds += rng.choice((0.1, 1.0, 12.0))
+        world.clock.seconds += rng.choice((0.1, 3.0, 12.0, 70.0))
         sampler.tick()
     elif choice == "commit":
         sampler.commit()
@@ -51,13 +52,21 @@ def step(world: World, choice: str) -> None:
     elif choice == "zombie" and world.zombies:
         rng.choice(world.zombies).flush()
     elif choice == "redeliver":
-        world.topics.append(ROLLOUT_REQUESTED, requested(rng.randrange(MEMBERS)))
+        # A dispatch that crashed repeats itself within moments, not when the trial is long over and forgotten.
+        again = requested(rng.randrange(MEMBERS))
+        if not any(end.final_attempt for end in world.ends_of(again.trial_id)):
+            world.topics.append(ROLLOUT_REQUESTED, again)
+            while sampler.deliver(ROLLOUT_REQUESTED):
+                pass
     elif choice == "version":
         world.topics.append(POLICY_GATE, decision(rng.randrange(4), rng.choice(("promoted", "promoted", "halted"))))
 
 
 def check_ends(world: World) -> None:
-    """Each trial: attempts 0..n, all but the last given up by the system, the last one final, and counted right."""
+    """Each trial: attempts 0..n, all but the last given up, the last one final, judged ones counted right.
+
+    A dying sampler may give an attempt up while its successor goes on with it: what was given up is not judged.
+    """
     for member in range(MEMBERS):
         trial = requested(member).trial_id
         ends = world.ends_of(trial)
@@ -66,6 +75,9 @@ def check_ends(world: World) -> None:
         for end in ends:
             calls = world.calls_of(trial, end.attempt)
             assert [c.turn for c in calls] == list(range(len(calls)))
+            if end.stop_reason in INFRA_STOPS:
+                assert end.invocations <= len(calls)
+                continue
             assert end.invocations == len(calls)
             assert end.policy_tokens == sum(len(c.sampled_ids) for c in calls)
 
@@ -93,36 +105,34 @@ def check_chains(world: World) -> None:
 
 
 def check_no_resampling(world: World) -> None:
-    """No instance writes a call that it read when it took over, or that it had already written itself."""
+    """No instance writes a call that it read when it took over, one that it had already written, or any of a trial that
+    had come to its end by then."""
     for instance in [*world.zombies, world.sampler]:
         own = [r for r in instance.emitted if isinstance(r, Invocation)]
         ids = {r.invocation_id for r in own}
         assert not ids & instance.known_at_start
+        assert not {r.trial_id for r in instance.emitted} & instance.ended_at_start
         for invocation_id in ids:
             same = [r.sampled_ids for r in own if r.invocation_id == invocation_id]
             assert all(np.array_equal(same[0], other) for other in same[1:])
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    seed=st.integers(0, 2**32),
-    steps=st.lists(
-        st.sampled_from((*STEPS, *STEPS, *STEPS, "crash", "zombie", "redeliver", "version")), min_size=20, max_size=250
-    ),
-)
-def test_any_order_any_crash(seed: int, steps: list[str]) -> None:
-    world = World(seed, operation_deadline_s=10.0, concurrency=3)
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(0, 900), faults=st.integers(0, 4))
+def test_any_order_any_crash(seed: int, steps: int, faults: int) -> None:
+    world = World(seed, operation_deadline_s=100.0, concurrency=3)
     world.topics.append(POLICY_GATE, decision(0))
     for member in range(MEMBERS):
         world.topics.append(ROLLOUT_REQUESTED, requested(member))
-    for choice in steps:
+    weights = {**STEPS, **{name: weight * faults for name, weight in FAULTS.items()}}
+    for choice in world.rng.choices(list(weights), list(weights.values()), k=steps):
         step(world, choice)
     world.topics.append(POLICY_GATE, decision(9))
     world.settle()
     check_ends(world)
     check_chains(world)
     check_no_resampling(world)
-    assert world.committed == {t.name: len(world.topics.of(t)) for t in INPUTS}, "everything is finished with"
+    assert world.uncommitted() == 0, "everything is finished with"
 
 
 def test_a_killed_and_resumed_trial_extends_what_was_recorded() -> None:
@@ -134,7 +144,7 @@ def test_a_killed_and_resumed_trial_extends_what_was_recorded() -> None:
             world.topics.append(ROLLOUT_REQUESTED, requested(member))
         rng = world.rng
         for _ in range(kill_after * 4):
-            step(world, rng.choice(STEPS))
+            step(world, rng.choices(list(STEPS), list(STEPS.values()))[0])
         before = {(m, a): world.calls_of(requested(m).trial_id, a) for m in range(MEMBERS) for a in range(3)}
         written = len(world.topics.of(ROLLOUT_INVOCATION))
         world.crash()

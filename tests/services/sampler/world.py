@@ -165,6 +165,7 @@ class Instance:
         self.cursors = {t.name: world.committed.get(t.name, 0) for t in INPUTS}
         self.gate_cursor = 0
         self.known_at_start: frozenset[str] = frozenset()
+        self.ended_at_start: frozenset[str] = frozenset()
         self.emitted: list[object] = []
         ports = Ports("scripted", self.calls.append, self._load, lambda digest: task_set().public_document(), str)
         self.core = SamplerCore(world.settings, ports, world.clock, Log("sampler", "t", io.StringIO()))
@@ -217,7 +218,12 @@ class Instance:
     def go_live(self) -> None:
         if not self.live:
             self.live = True
-            self.known_at_start = frozenset(r.invocation_id for r in self.world.topics.of(ROLLOUT_INVOCATION))
+            calls = self.world.topics.of(ROLLOUT_INVOCATION)[: self.ends[ROLLOUT_INVOCATION.name]]
+            self.known_at_start = frozenset(r.invocation_id for r in calls)
+            first: dict[tuple[str, int], RolloutCompleted] = {}
+            for end in self.world.topics.of(ROLLOUT_COMPLETED)[: self.ends[ROLLOUT_COMPLETED.name]]:
+                first.setdefault((end.trial_id, end.attempt), end)
+            self.ended_at_start = frozenset(end.trial_id for end in first.values() if end.final_attempt)
             self.gates()
             self.apply(self.core.caught_up(self.world.clock.now_ms()))
 
@@ -318,7 +324,7 @@ class World:
         self.topics.append(SANDBOX_RESULT, result)
         return True
 
-    def settle(self, rounds: int = 4000) -> None:
+    def settle(self, rounds: int = 6000) -> None:
         """Let everything that can happen without faults happen, until nothing is left to do."""
         quiet = 0
         for _ in range(rounds):
@@ -336,10 +342,9 @@ class World:
                 moved = True
             moved = self.sandbox() or moved
             if not moved:
-                quiet += 1
                 self.clock.seconds += 40.0
                 s.tick()
-                s.flush()
+                quiet = 0 if s.jobs or any(s.outbox.values()) else quiet + 1
                 s.commit()
                 if quiet > 12:
                     return
@@ -364,6 +369,10 @@ class World:
             if record.trial_id == trial_id and record.attempt == attempt:
                 found.setdefault(record.turn, record)
         return [found[n] for n in sorted(found)]
+
+    def uncommitted(self) -> int:
+        """Input records that a new instance would read again."""
+        return sum(len(self.topics.of(t)) - self.committed.get(t.name, 0) for t in INPUTS)
 
     def commands_of(self, trial_id: str) -> list[SandboxCommand]:
         return [c for c in self.topics.of(SANDBOX_COMMAND) if c.trial_id == trial_id]
