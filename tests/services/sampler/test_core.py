@@ -21,7 +21,7 @@ from services.runtime.core import Message, Position
 from services.sampler.ledger import SETTLE_S
 from services.sampler.policies import Policies
 from services.sampler.trial import call_seed
-from tests.services.sampler.world import INPUTS, World, command_result, decision, harness, requested, task_set
+from tests.services.sampler.world import World, command_result, decision, harness, requested, task_set
 
 
 def started(*records, version: int | None = 0, **sampler) -> World:

@@ -146,6 +146,44 @@ def test_a_group_that_is_behind_holds_only_its_own_partition(tmp_path):
     assert world.trainer.core.held_groups == 1
 
 
+def test_what_is_read_again_beside_a_waiting_group_is_not_trained_again(tmp_path):
+    """The waiting group pins its partition; trained groups behind it come by once more after a restart."""
+    world = World(tmp_path, updates=3)
+    for record in calls(f"{group_id(1)}/0"):
+        world.append(ROLLOUT_INVOCATION, record)
+    world.append(GROUP_ADMISSION, admission(1))
+    for number in (3, 5, 7, 9):
+        world.group(number)
+    world.run()
+    assert len(world.versions()) == 3
+    world.run()
+    assert world.trainer.core.held_groups == 1
+    for record in calls(f"{group_id(1)}/1"):
+        world.append(ROLLOUT_INVOCATION, record)
+    world.group(11)
+    world.run()
+    trained = [group for _, groups, _ in world.versions() for group in groups]
+    assert trained == [group_id(n) for n in (3, 5, 7, 9, 1, 11)]
+
+
+def test_an_exclusion_that_was_lost_in_a_crash_is_written_again(tmp_path):
+    """Only what stands in the log is decided: else the group would have no fate and its credit would be gone."""
+    world = World(tmp_path, updates=2, max_lag=0)
+    for number in (0, 1, 2):
+        world.group(number)
+    trainer = world.start()
+    while not any(output.topic is GROUP_ADMISSION for output in trainer.outbox):
+        trainer.step()
+    trainer.outbox = type(trainer.outbox)(o for o in trainer.outbox if o.topic is not GROUP_ADMISSION)
+    world.group(3, trainer_version=1)
+    world.group(4, trainer_version=1)
+    exhaust(trainer)
+    assert len(world.versions()) == 3
+    assert not [r for r in world.of(GROUP_ADMISSION) if r.stage == "trainer"]
+    world.run()
+    assert [r.group_id for r in world.of(GROUP_ADMISSION) if r.stage == "trainer"] == [group_id(2)]
+
+
 def test_memory_holds_only_what_is_undecided(tmp_path):
     world = filled(tmp_path)
     for attempt in range(3):
@@ -307,9 +345,10 @@ def test_nothing_is_trained_before_the_announcement_is_read_back(tmp_path):
     trainer = world.start()
     while len(world.versions()) < 2:
         trainer.step()
-    for _ in range(100):
+    for _ in range(20):
         trainer._work()
         trainer._deliver_one()
+        trainer.tick()
     assert len(world.versions()) == 2
     assert {output.topic for output in trainer.outbox} == {TRAINING_UPDATE, POLICY_PUBLISHED}
 
