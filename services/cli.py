@@ -91,7 +91,11 @@ def up(
             "set ROLLSTREAM_KAFKA__BOOTSTRAP, or use `rollstream run`, which starts the embedded broker",
         )
     module = importlib.import_module(f"services.{service}.main")
-    raise typer.Exit(module.main(settings, ready_file, health_port))
+    code = module.main(settings, ready_file, health_port)
+    # Everything was drained and committed. What is left are library threads, and waiting for those could hang or abort.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @app.command()
@@ -110,7 +114,9 @@ def tap(
     topic: Annotated[str, typer.Argument(help="Topic name, with or without .v1; or `all`.")],
     run_dir: RunDirOption = None,
     bootstrap: BootstrapOption = "",
-    from_: Annotated[str, typer.Option("--from", help="latest, earliest, an offset, -20 (the last 20), 5m (an age), an ISO time.")] = "",
+    from_: Annotated[
+        str, typer.Option("--from", help="latest, earliest, an offset, -20 (the last 20), 5m (an age), an ISO time.")
+    ] = "",
     where: Annotated[list[str] | None, typer.Option(help="field=value; may be repeated.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Do not shorten lists and texts.")] = False,

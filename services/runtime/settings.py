@@ -25,7 +25,7 @@ class Kafka(Section):
     partitions: int = Field(4, ge=1, le=1024, description="count of every grouped topic")
     replication: int = Field(1, ge=1)
     compression: Literal["none", "zstd", "lz4"] = "zstd"
-    session_timeout_ms: int = Field(10_000, ge=1_000)
+    session_timeout_ms: int = Field(6_000, ge=1_000)
 
 
 class Runtime(Section):
@@ -75,9 +75,9 @@ class Dispatch(Section):
     """Groups, curriculum and credit."""
 
     group_size: int = Field(8, ge=1, le=1024)
-    batch_groups: int = Field(12, ge=1, description="admitted groups per update; also the credit unit")
+    batch_groups: int = Field(10, ge=1, description="admitted groups per update; also the credit unit")
     selection: Literal["uniform", "pass_rate"] = "pass_rate"
-    updates: int = Field(40, ge=0, description="the run ends after this many")
+    updates: int = Field(50, ge=0, description="the run ends after this many")
     wall_s: float = Field(0.0, ge=0, description="no new groups after this many seconds of training; 0: no limit")
 
 
@@ -155,7 +155,7 @@ class Trainer(Section):
 
     learning_rate: float = Field(5e-4, gt=0)
     warmup_updates: int = Field(5, ge=0)
-    decay_updates: int = Field(30, ge=0, description="the learning rate falls to a tenth over the last so many updates")
+    decay_updates: int = Field(25, ge=0, description="the learning rate falls to a tenth over the last so many updates")
     optimizer_steps: int = Field(2, ge=1, description="steps per update; the batch is split, one pass")
     clip_low: float = Field(0.2, ge=0)
     clip_high: float = Field(0.28, ge=0)
@@ -198,7 +198,7 @@ class Evaluation(Section):
 class ColdStart(Section):
     """Supervised start on generated repair traces of the training families."""
 
-    target_pass_rate: float = Field(0.33, gt=0, lt=1, description="stop when this is measured on training tasks")
+    target_pass_rate: float = Field(0.30, gt=0, lt=1, description="stop when this is measured on training tasks")
     max_steps: int = Field(400, ge=1)
     max_wall_s: float = Field(170.0, gt=0)
     learning_rate: float = Field(3e-3, gt=0)
