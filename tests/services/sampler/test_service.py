@@ -87,11 +87,18 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path):
+def stage(tmp_path, request):
     store = LocalStore(tmp_path / "store", fsync=False)
     folder = tmp_path / "base"
     folder.mkdir()
-    harness().save(folder)
+    engine = getattr(request, "param", "synthetic")
+    if engine == "torch":
+        from services.agent import model
+
+        shape = model.ModelShape(32, 2, 2, 1, 64, harness().tokenizer.size, 160)
+        model.save(folder, model.build(shape, seed=1), harness())
+    else:
+        harness().save(folder)
     key, digest = publish_checkpoint(store, folder, CheckpointMeta(RUN, 0))
     public = task_set().public_document()
     taskset = hashlib.sha256(public).hexdigest()
@@ -100,7 +107,7 @@ def stage(tmp_path):
         bus = Bus(
             broker.bootstrap,
             store={"url": f"file://{tmp_path / 'store'}"},
-            sampler={"engine": "synthetic", "synthetic_min_s": 0.2, "synthetic_max_s": 2.0, "concurrency": 16},
+            sampler={"engine": engine, "synthetic_min_s": 0.2, "synthetic_max_s": 2.0, "concurrency": 16},
             tasks={"source": "tiny"},
             kafka={"session_timeout_ms": 3000},
             base_manifest=key,
@@ -155,3 +162,19 @@ def test_stopped_it_leaves_at_once_and_fails_nobody(stage):
     stage.start()
     wait_for(lambda: stage.finals() >= 8, 40, what="every trial's end")
     assert {(r.stop_reason, r.attempt) for r in stage.records(topics.ROLLOUT_COMPLETED)} == {("submitted", 0)}
+
+
+@pytest.mark.parametrize("stage", ["torch"], indirect=True)
+def test_the_torch_engine_samples_from_the_fetched_checkpoint(stage):
+    """An untrained model babbles: every action is malformed, costs a turn, and the budget submits the workspace."""
+    stage.start()
+    stage.send(topics.ROLLOUT_REQUESTED, *plan(8))
+    wait_for(lambda: stage.finals() >= 8, 40, what="every trial's end")
+    ends = stage.records(topics.ROLLOUT_COMPLETED)
+    assert {r.stop_reason for r in ends} <= {"turn_budget", "token_budget", "context_overflow", "submitted"}
+    assert sum(r.malformed_actions for r in ends) > 8
+    calls = stage.records(topics.ROLLOUT_INVOCATION)
+    assert {(r.engine, r.policy_version) for r in calls} == {("torch", 0)}
+    assert all(len(r.sampled_ids) == len(r.logprobs) > 0 and (r.logprobs <= 0).all() for r in calls)
+    assert sum(r.policy_tokens for r in ends) == sum(len(r.sampled_ids) for r in calls)
+    assert stage.end(signal.SIGTERM) == 0
