@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -106,15 +107,15 @@ def prepare(settings: RunSettings, run: RunDir, progress: Progress) -> RunSettin
 
 
 def adopt(folder: Path, cache: Path, digest: str) -> Path:
-    """Move a finished cold start into the cache in one step; an equal one that came first wins."""
+    """Move a finished cold start to its place under `cache` in one step; an equal one that came first wins."""
     target = cache / "coldstart" / digest
     target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        folder.replace(target)
-    except OSError:
-        if not target.is_dir():
-            raise
-        shutil.rmtree(folder)
+    if not target.is_dir():
+        beside = target.with_name(f".{digest}.{os.getpid()}")
+        shutil.move(folder, beside)
+        with contextlib.suppress(OSError):  # another process was quicker
+            beside.replace(target)
+        shutil.rmtree(beside, ignore_errors=True)
     return target
 
 

@@ -199,7 +199,7 @@ class ColdStart(Section):
     """Supervised start on generated repair traces of the training families."""
 
     target_pass_rate: float = Field(0.30, gt=0, lt=1, description="stop when this is measured on training tasks")
-    max_steps: int = Field(400, ge=1)
+    max_steps: int = Field(400, ge=0, description="0: start from model.base as it is")
     max_wall_s: float = Field(170.0, gt=0)
     learning_rate: float = Field(3e-3, gt=0)
     batch: int = Field(32, ge=1)

@@ -58,13 +58,19 @@ def digest(settings: RunSettings, tasks: TaskSet) -> str:
     """Content digest of everything that decides the result, wall-clock limits apart."""
     document = {
         "recipe": RECIPE,
-        "model": settings.model.model_dump(),
+        "model": settings.model.model_dump(exclude={"base"}),
+        "base": _folder_digest(Path(settings.model.base)) if settings.model.base else None,
         "coldstart": settings.coldstart.model_dump(exclude={"max_wall_s"}),
         "seed": settings.seed,
         "tasks": tasks.digest,
         "constants": [WRONG_SHARE, WARMUP_STEPS, AVERAGING, BETAS, CHUNK, MEASURED_TASKS, TRIES, CALIBRATION],
     }
     return "sha256:" + hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _folder_digest(folder: Path) -> list[list[str]]:
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return [[path.name, hashlib.sha256(path.read_bytes()).hexdigest()] for path in files]
 
 
 def estimate(model: torch.nn.Module, harness: Harness, found: list[Repair]) -> float:
@@ -214,7 +220,9 @@ def _train(
     started = time.monotonic()
     max_steps, max_wall_s = limits
     curve: list[tuple[int, float]] = []
-    reason = ""
+    reason = "" if max_steps else "max_steps"
+    if reason:
+        curve.append((training.steps, round(estimate(training.average, training.harness, training.measured), 4)))
     while not reason:
         loss = 0.0
         for batch in training.chunk(training.steps // CHUNK):
