@@ -131,37 +131,27 @@ def plan(members: int = MEMBERS):
         yield requested(number % 4, run_id=RUN, group_id=group, trial_id=f"{group}/{number % 4}", seed=number)
 
 
-def test_killed_in_the_middle_it_goes_on_from_the_log(stage):
+def test_stopped_and_killed_in_the_middle_it_goes_on_from_the_log(stage):
+    """SIGTERM, then kill -9: nothing recorded is sampled again, and a call cut by either is nobody's failure."""
     stage.start()
     stage.send(topics.ROLLOUT_REQUESTED, *plan())
-    wait_for(lambda: len(stage.records(topics.ROLLOUT_INVOCATION)) >= MEMBERS // 2, what="half of the first calls")
-    stage.end(signal.SIGKILL)
-    before = Counter(r.invocation_id for r in stage.records(topics.ROLLOUT_INVOCATION))
-    assert stage.finals() < MEMBERS
-    stage.start()
+    before: Counter[str] = Counter()
+    for wanted, number in ((1, signal.SIGTERM), (MEMBERS // 2, signal.SIGKILL)):
+        wait_for(lambda wanted=wanted: len(stage.records(topics.ROLLOUT_INVOCATION)) >= wanted, what="calls")
+        asked = time.monotonic()
+        assert stage.end(number) == (0 if number == signal.SIGTERM else -number)
+        assert time.monotonic() - asked < 8
+        before |= Counter(r.invocation_id for r in stage.records(topics.ROLLOUT_INVOCATION))
+        assert stage.finals() < MEMBERS
+        stage.start()
     wait_for(lambda: stage.finals() >= MEMBERS, 40, what="every trial's end")
     time.sleep(0.5)
-    calls = stage.records(topics.ROLLOUT_INVOCATION)
-    again = Counter(r.invocation_id for r in calls)
+    again = Counter(r.invocation_id for r in stage.records(topics.ROLLOUT_INVOCATION))
     assert all(again[call] == count == 1 for call, count in before.items()), "recorded tokens were sampled again"
     ends = stage.records(topics.ROLLOUT_COMPLETED)
     assert Counter(r.trial_id for r in ends if r.final_attempt) == {r.trial_id: 1 for r in plan()}
     assert {(r.stop_reason, r.attempt) for r in ends} == {("submitted", 0)}
     assert sum(r.invocations for r in ends) == len(again)
-    assert stage.end(signal.SIGTERM) == 0
-
-
-def test_stopped_it_leaves_at_once_and_fails_nobody(stage):
-    """Calls under way at SIGTERM are no engine failure: the next instance asks for them again."""
-    stage.start()
-    stage.send(topics.ROLLOUT_REQUESTED, *plan(8))
-    wait_for(lambda: stage.records(topics.ROLLOUT_INVOCATION), what="a first call")
-    started = time.monotonic()
-    assert stage.end(signal.SIGTERM) == 0
-    assert time.monotonic() - started < 8
-    stage.start()
-    wait_for(lambda: stage.finals() >= 8, 40, what="every trial's end")
-    assert {(r.stop_reason, r.attempt) for r in stage.records(topics.ROLLOUT_COMPLETED)} == {("submitted", 0)}
 
 
 @pytest.mark.parametrize("stage", ["torch"], indirect=True)
