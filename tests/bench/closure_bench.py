@@ -1,22 +1,23 @@
 """How many verdicts closure and admission take in, on one core: their cores alone, and through loop and broker.
 
-Run with `python -m tests.bench.closure_bench`; `--json` prints one JSON object. Through the loop, both services run in
-one process pinned to one core (so both share one interpreter lock); broker and sender are processes of their own.
+Run with `python -m tests.bench.closure_bench`; `--json` prints one JSON object. Through the loop, both services run as
+the stack runs them, pinned to the same core; broker and sender are processes of their own, not pinned.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+import urllib.request
 from pathlib import Path
-from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
 
 from infra.broker.testing import running_broker
 from schemas import codec, topics
@@ -25,17 +26,12 @@ from schemas.record import Record
 from schemas.rollout import RolloutRequested
 from schemas.topics import Topic
 from schemas.verification import VerificationVerdict
-from services.admission import main as admission
 from services.admission.core import AdmissionCore
-from services.closure import main as closure
 from services.closure.cohort import Rule
 from services.closure.core import ClosureCore
-from services.runtime.context import MakeCore, ServiceContext, ServiceSpec
-from services.runtime.core import Core, Effects, Message, Position
-from services.runtime.logs import Log
-from services.runtime.loop import Service
+from services.runtime.core import Message, Position
 from services.runtime.producer import make_producer
-from services.runtime.settings import RunSettings, load
+from services.runtime.settings import RunSettings, dump_toml, load
 from services.runtime.topics_admin import ensure_topics
 
 RUN = "bench"
@@ -105,88 +101,111 @@ def cores_alone(groups: int = 4000) -> float:
 
 
 def _settings(bootstrap: str) -> RunSettings:
-    return load(run_id=RUN, kafka={"bootstrap": bootstrap})
+    return load(run_id=RUN, kafka={"bootstrap": bootstrap, "session_timeout_ms": 120_000})
 
 
 def send(bootstrap: str, groups: int) -> None:
-    """The sender's process: encodes everything first, says so, then sends as fast as the broker takes it."""
+    """The sender's process: writes the whole stream."""
     producer = make_producer(_settings(bootstrap), "sender")
-    encoded = [
-        (topic.name, record.group_id.encode(), codec.encode(record), codec.headers(record))  # type: ignore[attr-defined]  # both records have a group
-        for topic, record in stream(groups)
-    ]
-    producer.partitions_for(topics.ROLLOUT_REQUESTED.name)
-    producer.partitions_for(topics.VERIFICATION_VERDICT.name)
-    print("encoded", flush=True)
-    sys.stdin.readline()
-    for name, key, value, headers in encoded:
-        producer.send(name, key=key, value=value, headers=headers)
+    for topic, record in stream(groups):
+        key, value = record.group_id.encode(), codec.encode(record)  # type: ignore[attr-defined]  # both have a group
+        producer.send(topic.name, key=key, value=value, headers=codec.headers(record))
     producer.flush(120)
     producer.close(5)
 
 
-class Running:
-    """A service in a thread of this process, with its core at hand."""
+class Process:
+    """A service as the stack runs it, pinned to one core."""
 
-    def __init__(self, spec: ServiceSpec, make_core: MakeCore, settings: RunSettings) -> None:
-        self.core: Any = None
-        self.caught = threading.Event()
+    def __init__(self, name: str, folder: Path, core: int) -> None:
+        self._ready = folder / f"{name}.json"
+        command = [sys.executable, "-m", "services.cli", "up", "--service", name, "--config", str(folder / "run.toml")]
+        self.child = subprocess.Popen(
+            [*command, "--ready-file", str(self._ready)], stderr=(folder / f"{name}.log").open("wb")
+        )
+        os.sched_setaffinity(self.child.pid, {core})
 
-        def make(context: ServiceContext) -> Core:
-            self.core = make_core(context)
-            plain = self.core.caught_up
+    def wait_ready(self, seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._answers():
+            if self.child.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the service did not become ready: {self._ready.stem}")
+            time.sleep(0.05)
 
-            def caught_up(now_ms: int) -> Effects:
-                self.caught.set()
-                effects: Effects = plain(now_ms)
-                return effects
+    def _answers(self) -> bool:
+        try:
+            port = json.loads(self._ready.read_text())["health_port"]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (OSError, ValueError):
+            return False
 
-            self.core.caught_up = caught_up
-            return self.core  # type: ignore[no-any-return]  # the core as made
-
-        self.service = Service(spec, make, settings, log=Log(spec.name, RUN, io.StringIO()))
-        self.thread = threading.Thread(target=self.service.run, name=spec.name)
-        self.thread.start()
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all its threads so far."""
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
-        self.service.stop()
-        self.thread.join(30)
+        self.child.terminate()
+        try:
+            self.child.wait(20)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
 
 
-def through_the_loop(bootstrap: str, groups: int = 2000) -> dict[str, float]:
-    """Verdicts per second from the first record sent to the last decision, and per second of CPU of this process."""
+def prepare(bootstrap: str, folder: Path) -> None:
+    """Topics, the first published version, and the services' configuration."""
     settings = _settings(bootstrap)
     ensure_topics(settings)
+    (folder / "run.toml").write_text(dump_toml(settings))
     producer = make_producer(settings, "publisher")
     version = PolicyPublished(RUN, 0, "runs/bench/checkpoints/00000000.json", "sha256:m", None, None, 0)
     value, headers = codec.encode(version), codec.headers(version)
     producer.send(topics.POLICY_PUBLISHED.name, key=RUN.encode(), value=value, headers=headers).get(30)
     producer.close(5)
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    services = [Running(spec.SPEC, spec.make_core, settings) for spec in (closure, admission)]  # type: ignore[attr-defined]  # two modules of one shape
-    command = [sys.executable, "-m", __spec__.name, "--send", bootstrap, str(groups)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as sender:
-        os.sched_setaffinity(sender.pid, range(os.cpu_count() or 1))
-        try:
-            assert sender.stdout is not None
-            assert sender.stdin is not None
-            sender.stdout.readline()
-            for running in services:
-                if not running.caught.wait(30):
-                    raise TimeoutError("a service did not catch up")
-            start, cpu = time.perf_counter(), time.process_time()
-            sender.stdin.write("go\n")
-            sender.stdin.flush()
-            while sum(services[1].core.counts.values()) < groups:
-                if time.perf_counter() - start > 120:
-                    raise TimeoutError(f"{services[1].core.counts} of {groups} groups after 120 s")
-                time.sleep(0.01)
-            wall, spent = time.perf_counter() - start, time.process_time() - cpu
-        finally:
-            sender.kill()
-            for running in services:
-                running.stop()
+
+
+def through_the_loop(bootstrap: str, folder: Path, groups: int = 2000) -> dict[str, float]:
+    """Verdicts per second of a backlog that both services meet at once, and per second of their CPU together.
+
+    They have caught up and are halted (SIGSTOP) while the backlog is written, so that neither start nor sender counts.
+    """
+    prepare(bootstrap, folder)
+    core = min(os.sched_getaffinity(0))
+    services = [Process(name, folder, core) for name in ("closure", "admission")]
+    try:
+        for service in services:
+            service.wait_ready()
+        for service in services:
+            service.child.send_signal(signal.SIGSTOP)
+        subprocess.run([sys.executable, "-m", __spec__.name, "--send", bootstrap, str(groups)], check=True, timeout=120)
+        cpu, start = sum(service.cpu_s for service in services), time.perf_counter()
+        for service in services:
+            service.child.send_signal(signal.SIGCONT)
+        _wait_for_decisions(bootstrap, groups)
+        wall, spent = time.perf_counter() - start, sum(service.cpu_s for service in services) - cpu
+    finally:
+        for service in services:
+            service.child.send_signal(signal.SIGCONT)
+            service.stop()
     return {"loop_verdicts_per_s": groups * SIZE / wall, "loop_verdicts_per_cpu_s": groups * SIZE / spent}
+
+
+def _wait_for_decisions(bootstrap: str, groups: int, seconds: float = 120.0) -> None:
+    """Until every group is decided, seen from the end of the topic, which costs the services nothing."""
+    name = topics.GROUP_ADMISSION.name
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
+    try:
+        partitions = [TopicPartition(name, number) for number in consumer.partitions_for_topic(name)]
+        deadline = time.monotonic() + seconds
+        while (decided := sum(consumer.end_offsets(partitions, timeout_ms=5000).values())) < groups:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{decided} of {groups} groups after {seconds:g} s")
+            time.sleep(0.05)
+    finally:
+        consumer.close(timeout_ms=1000)
 
 
 def main() -> None:
@@ -199,7 +218,7 @@ def main() -> None:
         return
     figures = {"cores_verdicts_per_s": cores_alone()}
     with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder) / "broker") as broker:
-        figures |= through_the_loop(broker.bootstrap)
+        figures |= through_the_loop(broker.bootstrap, Path(folder))
     if args.json:
         print(json.dumps(figures))
         return
