@@ -42,7 +42,7 @@ class Watcher:
         from services.runtime.tap import Tap
 
         try:
-            with Tap(self._bootstrap, WATCHED) as tap:
+            with Tap(self._bootstrap, WATCHED, patient=True) as tap:
                 for message in tap.follow(self._stop.is_set):
                     if message is None:  # nothing new at this moment
                         self._caught_up.set()

@@ -188,9 +188,9 @@ class Gate(Section):
 class Evaluation(Section):
     """Measured before the first and after the last update, on fixed tasks."""
 
-    train_tasks: int = Field(160, ge=0)
+    train_tasks: int = Field(120, ge=0)
     heldout_bugs: int = Field(130, ge=0)
-    heldout_families: int = Field(60, ge=0)
+    heldout_families: int = Field(30, ge=0)
     samples: int = Field(2, ge=1)
     every: int = Field(0, ge=0, description="also after every so many updates; 0: never")
 

@@ -35,10 +35,15 @@ class Undecodable:
     error: str
 
 
+PATIENT_BYTES = 1024 * 1024
+"""Bytes that a patient reader waits for, half a second at most."""
+
+
 class Tap:
     """Reads topics from a start to their current end, or on and on. Use as a context manager.
 
-    `offsets` ((topic, partition) -> offset) overrides `start` for single partitions. Every wait is bounded by
+    `offsets` ((topic, partition) -> offset) overrides `start` for single partitions. `patient` lets up to half a second
+    of records come together, for a reader that watches a busy stack without taking its CPU. Every wait is bounded by
     `timeout_s`. Raises UserError when no broker answers or a topic does not exist.
     """
 
@@ -50,9 +55,10 @@ class Tap:
         start: Start = "earliest",
         offsets: Mapping[tuple[str, int], int] | None = None,
         timeout_s: float = 30.0,
+        patient: bool = False,
     ) -> None:
         self._timeout_s = timeout_s
-        self._consumer = _connect(bootstrap, timeout_s)
+        self._consumer = _connect(bootstrap, timeout_s, PATIENT_BYTES if patient else 1)
         self._ends: dict[TopicPartition, int] = {}
         try:
             self._assign(topics, start, offsets or {}, bootstrap)
@@ -147,7 +153,7 @@ def read_all(
                 raise codec.ContractViolation(message.reason, f"{p.topic}[{p.partition}]@{p.offset}: {message.error}")
 
 
-def _connect(bootstrap: str, timeout_s: float) -> KafkaConsumer:
+def _connect(bootstrap: str, timeout_s: float, min_bytes: int) -> KafkaConsumer:
     error: Exception | None = None
     if reachable(bootstrap, min(timeout_s, 5.0)):
         try:
@@ -158,6 +164,8 @@ def _connect(bootstrap: str, timeout_s: float) -> KafkaConsumer:
                 auto_offset_reset="earliest",
                 allow_auto_create_topics=False,
                 max_partition_fetch_bytes=4 * 1024 * 1024,
+                fetch_min_bytes=min_bytes,
+                fetch_max_wait_ms=500,
                 bootstrap_timeout_ms=int(timeout_s * 1000),
                 metrics_enabled=False,
             )

@@ -25,7 +25,7 @@ from services.agent.tokenizer import ACT
 
 _IDLE_S = 0.05
 # A joining row costs a forward pass of its own; waiting a few steps lets several join in one.
-_STEPS_BETWEEN_JOINS = 4
+_STEPS_BETWEEN_JOINS = 8
 
 
 @dataclass(eq=False)
