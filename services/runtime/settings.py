@@ -77,7 +77,7 @@ class Dispatch(Section):
     group_size: int = Field(8, ge=1, le=1024)
     batch_groups: int = Field(10, ge=1, description="admitted groups per update; also the credit unit")
     selection: Literal["uniform", "pass_rate"] = "pass_rate"
-    updates: int = Field(50, ge=0, description="the run ends after this many")
+    updates: int = Field(36, ge=0, description="the run ends after this many")
     wall_s: float = Field(0.0, ge=0, description="no new groups after this many seconds of training; 0: no limit")
 
 
@@ -155,7 +155,7 @@ class Trainer(Section):
 
     learning_rate: float = Field(5e-4, gt=0)
     warmup_updates: int = Field(5, ge=0)
-    decay_updates: int = Field(25, ge=0, description="the learning rate falls to a tenth over the last so many updates")
+    decay_updates: int = Field(18, ge=0, description="the learning rate falls to a tenth over the last so many updates")
     optimizer_steps: int = Field(2, ge=1, description="steps per update; the batch is split, one pass")
     clip_low: float = Field(0.2, ge=0)
     clip_high: float = Field(0.28, ge=0)
