@@ -26,6 +26,7 @@ class _Partition:
 
     catching_up: bool = True
     waiting: list[tuple[Position, GroupClosed]] = field(default_factory=list)
+    read_early: list[Position] = field(default_factory=list)
     read_back: deque[tuple[Position, int]] = field(default_factory=deque)
     decided: OrderedDict[str, None] = field(default_factory=OrderedDict)
 
@@ -104,14 +105,15 @@ class AdmissionCore(BaseCore):
     def _read_back(self, state: _Partition, record: GroupAdmission, position: Position, now_ms: int) -> Effects:
         if record.run_id == self._run_id and record.stage == "admission":
             state.remember(record.group_id)
-        state.read_back.append((position, now_ms))
+        if state.catching_up or state.waiting:
+            state.read_early.append(position)  # its closure may still wait here: the time to settle starts with that
+        else:
+            state.read_back.append((position, now_ms))
         return Effects()
 
     def tick(self, now_ms: int) -> Effects:
         effects = Effects()
         for state in self._partitions.values():
-            if state.catching_up or state.waiting:
-                continue
             while state.read_back and state.read_back[0][1] <= now_ms - SETTLE_MS:
                 effects.done.append(state.read_back.popleft()[0])
         return effects
@@ -132,6 +134,8 @@ class AdmissionCore(BaseCore):
                 state.remember(group.group_id)
                 effects.outputs.append(Output(GROUP_ADMISSION, self._decision(group, now_ms)))
         state.waiting.clear()
+        state.read_back.extend((position, now_ms) for position in state.read_early)
+        state.read_early.clear()
         return effects
 
     def _decision(self, group: GroupClosed, now_ms: int) -> GroupAdmission:

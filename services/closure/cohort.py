@@ -63,6 +63,7 @@ class Cohort:
     first_seen_ms: int
     request: RolloutRequested | None = None
     requested_ms: int | None = None
+    planned: set[int] = field(default_factory=set)
     verdicts: dict[str, VerificationVerdict] = field(default_factory=dict)
     positions: list[Position] = field(default_factory=list)
 
@@ -79,6 +80,7 @@ class Cohort:
                     raise ContractViolation("plan", f"{record.trial_id}: {name} {theirs!r}, others of it say {ours!r}")
         else:
             self.request = record
+        self.planned.add(record.member)
         self.requested_ms = min(record.requested_ms, self.requested_ms or record.requested_ms)
         self.positions.append(position)
 
@@ -91,9 +93,13 @@ class Cohort:
 
     @property
     def complete(self) -> bool:
-        """Whether every planned member has a final verdict."""
+        """Whether every planned member has a final verdict, and every request was read.
+
+        Verdicts lie on another topic and can be read before their request. A group that closed before its last request
+        was read would, after a crash at the wrong moment, find that request again and wait for verdicts once more.
+        """
         plan = self.request
-        if plan is None or len(self.verdicts) < plan.group_size:
+        if plan is None or len(self.verdicts) < plan.group_size or len(self.planned) < plan.group_size:
             return False
         return all(trial in self.verdicts for trial in self.members)
 

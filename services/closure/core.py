@@ -31,6 +31,7 @@ class ClosureCore(BaseCore):
 
     A request or verdict is finished only together with its group's closure, so an open group is read again after a
     crash: no state of its own. While catching up nothing is closed, since the closure may stand further on in the log.
+    Relies on dispatch asking for each member once and in order of group number within a partition.
     """
 
     def __init__(self, run_id: str, rule: Rule, deadline_ms: int) -> None:

@@ -101,7 +101,7 @@ def test_poison_is_named() -> None:
     assert said == ["run/00000000: run/00000000/0: judged, but at version 0 with 0 sampled tokens"]
 
 
-@settings(max_examples=300, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=1000, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.integers(0, 2**32), st.integers(1, 8))
 def test_every_group_is_decided_exactly_once_whatever_crashes_when(seed: int, groups: int) -> None:
     random = Random(seed)
