@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-import numpy as np
 import pyarrow as pa
 
+from schemas.form import FieldError, Form
 from schemas.record import FieldSpec, Record, RecordType
 
 CONTENT_TYPE = "application/vnd.apache.arrow.stream"
 MAX_BYTES = 8 * 1024 * 1024
 """Largest value that is decoded or encoded (bytes); larger facts go to the object store as a claim check."""
-_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 T = TypeVar("T", bound=Record)
 Headers = Sequence[tuple[str, bytes]]
@@ -28,44 +25,6 @@ class ContractViolation(ValueError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
-
-
-@functools.lru_cache(maxsize=4096)
-def _text(value: str) -> pa.Array:
-    raw = value.encode()
-    buffers = [None, pa.py_buffer(struct.pack("<ii", 0, len(raw))), pa.py_buffer(raw)]
-    return pa.Array.from_buffers(pa.utf8(), 1, buffers)
-
-
-def _list(arrow: pa.DataType, values: np.ndarray[Any, Any]) -> pa.Array:
-    item = arrow.value_type
-    child = pa.Array.from_buffers(item, len(values), [None, pa.py_buffer(values)])
-    offsets = pa.py_buffer(struct.pack("<ii", 0, len(values)))
-    return pa.Array.from_buffers(arrow, 1, [None, offsets], children=[child])
-
-
-def _column(spec: FieldSpec, value: Any) -> pa.Array:
-    if value is None:
-        if not spec.nullable:
-            raise ContractViolation("null", f"{spec.name} is required")
-        return pa.nulls(1, spec.arrow)
-    if spec.kind in ("ids", "floats"):
-        wanted = np.int32 if spec.kind == "ids" else np.float32
-        array = np.ascontiguousarray(value, dtype=wanted)
-        if array.ndim != 1:
-            raise ContractViolation("shape", f"{spec.name} has shape {array.shape}, not (n,)")
-        return _list(spec.arrow, array)
-    if spec.kind == "list":
-        return pa.array([list(value)], spec.arrow)
-    if pa.types.is_string(spec.arrow):
-        return _text(value) if len(value) <= 128 else pa.array([value], pa.utf8())
-    if isinstance(value, bool) != pa.types.is_boolean(spec.arrow):
-        raise ContractViolation("type", f"{spec.name} is {type(value).__name__}, the column {spec.arrow}")
-    if pa.types.is_int64(spec.arrow):
-        return pa.Array.from_buffers(spec.arrow, 1, [None, pa.py_buffer(struct.pack("<q", value))])
-    if pa.types.is_float64(spec.arrow):
-        return pa.Array.from_buffers(spec.arrow, 1, [None, pa.py_buffer(struct.pack("<d", value))])
-    return pa.array([value], spec.arrow)
 
 
 def _check_value(spec: FieldSpec, value: Any) -> None:
@@ -88,9 +47,14 @@ def _length(value: Any) -> int | None:
     return None if value is None else len(value)
 
 
-@functools.lru_cache(maxsize=256)
-def _schema_bytes(kind_key: str, schema: pa.Schema) -> bytes:
-    return cast(bytes, schema.serialize().to_pybytes())
+_FORMS: dict[type[Any], Form] = {}
+
+
+def _form(kind: RecordType) -> Form:
+    found = _FORMS.get(kind.cls)
+    if found is None:
+        found = _FORMS[kind.cls] = Form(kind, cast(bytes, kind.schema.serialize().to_pybytes()))
+    return found
 
 
 def encode(record: Record, max_bytes: int = MAX_BYTES) -> bytes:
@@ -99,19 +63,19 @@ def encode(record: Record, max_bytes: int = MAX_BYTES) -> bytes:
     Raises ContractViolation when a value breaks the declared contract or the result exceeds `max_bytes`.
     """
     kind = record.TYPE
-    columns = []
-    for spec in kind.fields:
-        value = getattr(record, spec.name)
-        _check_value(spec, value)
-        try:
-            columns.append(_column(spec, value))
-        except (TypeError, AttributeError, OverflowError, struct.error, pa.ArrowException, UnicodeEncodeError) as e:
-            raise ContractViolation("type", f"{kind.name}.{spec.name}: {e}") from e
+    values = [getattr(record, spec.name) for spec in kind.fields]
+    for spec, value in zip(kind.fields, values, strict=True):
+        if value is None and not spec.nullable:
+            raise ContractViolation("null", f"{kind.name}.{spec.name} is required")
+        if spec.choices is not None:
+            _check_value(spec, value)
+    try:
+        raw = _form(kind).message(values)
+    except FieldError as e:
+        raise ContractViolation("type", f"{kind.name}.{e}") from e
     if kind.aligned:
         names = {n for group in kind.aligned for n in group}
         _check_aligned(kind, {n: _length(getattr(record, n)) for n in names})
-    batch = pa.RecordBatch.from_arrays(columns, schema=kind.schema)
-    raw = b"".join((_schema_bytes(kind.dataschema, kind.schema), batch.serialize(), _END))
     if len(raw) > max_bytes:
         raise ContractViolation("size", f"{kind.name} takes {len(raw)} bytes, over {max_bytes}")
     return raw
@@ -129,20 +93,6 @@ def headers(record: Record, extra: Mapping[str, str] | None = None) -> list[tupl
     return out
 
 
-def _known_form(raw: bytes, kind: RecordType) -> pa.RecordBatch | None:
-    """The batch of a message whose schema part is byte for byte this reader's own; None when it is not.
-
-    Four times quicker than the general reader, since the schema is not parsed again for every message.
-    """
-    schema = _schema_bytes(kind.dataschema, kind.schema)
-    if not raw.startswith(schema):
-        return None
-    source = pa.BufferReader(pa.py_buffer(raw))
-    source.seek(len(schema))
-    batch = pa.ipc.read_record_batch(pa.ipc.read_message(source), kind.schema)
-    return batch if raw[source.tell() :] == _END else None
-
-
 def _general_form(raw: bytes) -> pa.RecordBatch:
     reader = pa.ipc.open_stream(pa.py_buffer(raw))
     try:
@@ -156,11 +106,9 @@ def _general_form(raw: bytes) -> pa.RecordBatch:
     raise ContractViolation("batches", "more than one record batch in the message")
 
 
-def _read_batch(raw: bytes, kind: RecordType) -> pa.RecordBatch:
+def _read_batch(raw: bytes) -> pa.RecordBatch:
     try:
-        batch = _known_form(raw, kind)
-        if batch is None:
-            batch = _general_form(raw)
+        batch = _general_form(raw)
         batch.validate(full=True)
     except ContractViolation:
         raise
@@ -176,8 +124,6 @@ _WIDENINGS = {("int32", "int64"), ("float", "double")}
 
 def _columns(batch: pa.RecordBatch, kind: RecordType) -> list[pa.Array | None]:
     """The reader's columns in its own order, found by name, checked by type; None for an absent nullable one."""
-    if batch.schema.equals(kind.schema):  # the common case: written by the same form
-        return cast("list[pa.Array | None]", batch.columns)
     found: list[pa.Array | None] = []
     for spec in kind.fields:
         index = batch.schema.get_field_index(spec.name)
@@ -221,6 +167,14 @@ def _project(spec: FieldSpec, column: pa.Array | None, kind: RecordType) -> Any:
     return value
 
 
+def _check_row(kind: RecordType, row: list[Any]) -> None:
+    for spec, value in zip(kind.fields, row, strict=True):
+        if value is None and not spec.nullable:
+            raise ContractViolation("null", f"{kind.name}.{spec.name} is required and null")
+        if spec.choices is not None:
+            _check_value(spec, value)
+
+
 def decode(cls: type[T], raw: bytes, headers: Headers | None = None, max_bytes: int = MAX_BYTES) -> T:
     """Decode one message into `cls`, projecting the writer's columns by name onto the reader's.
 
@@ -240,9 +194,13 @@ def decode(cls: type[T], raw: bytes, headers: Headers | None = None, max_bytes: 
         named = found.get("ce_dataschema", b"").decode(errors="replace").split("#")[0]
         if named and named != f"{kind.name}/{kind.version}":
             raise ContractViolation("schema", f"the message says {named}, the topic holds {kind.name}/{kind.version}")
-    batch = _read_batch(raw, kind)
-    columns = _columns(batch, kind)
-    values = {spec.name: _project(spec, column, kind) for spec, column in zip(kind.fields, columns, strict=True)}
+    row = _form(kind).values(raw)
+    if row is None:
+        columns = _columns(_read_batch(raw), kind)
+        row = [_project(spec, column, kind) for spec, column in zip(kind.fields, columns, strict=True)]
+    else:
+        _check_row(kind, row)
+    values = dict(zip((spec.name for spec in kind.fields), row, strict=True))
     if kind.aligned:
         _check_aligned(kind, {n: _length(values[n]) for group in kind.aligned for n in group})
     return cast(T, kind.cls(**values))

@@ -83,6 +83,40 @@ def test_damaged_messages_raise_only_contract_violations(position, byte):
         decode(Invocation, bytes(raw))
 
 
+def outcome(raw):
+    try:
+        return repr(decode(Invocation, raw))
+    except ContractViolation as e:
+        return e.reason
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 255))
+def test_the_quick_reader_sees_what_arrow_sees_in_damaged_messages(position, byte):
+    raw = bytearray(encode(example(Invocation.TYPE)))
+    raw[position % len(raw)] = byte
+    quick = outcome(bytes(raw))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("schemas.form.Form.values", lambda self, raw: None)
+        assert quick == outcome(bytes(raw))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+def test_arrow_reads_what_the_quick_writer_wrote(kind):
+    @settings(max_examples=25, deadline=None)
+    @given(records(kind))
+    def check(record):
+        reader = pa.ipc.open_stream(encode(record))
+        batch = reader.read_next_batch()
+        batch.validate(full=True)
+        assert batch.schema.equals(kind.schema)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("schemas.form.Form.values", lambda self, raw: None)
+            assert same(decode(kind.cls, encode(record)), record)
+
+    check()
+
+
 def _batch(change):
     columns = pa.ipc.open_stream(encode(example(Invocation.TYPE))).read_next_batch().to_pydict()
     schema = Invocation.TYPE.schema
