@@ -66,7 +66,10 @@ class Watcher:
 
 
 def read_everything(bootstrap: str) -> list[Record]:
-    """All watched records that stand on the topics now."""
+    """All watched records that stand on the topics now.
+
+    Effects are read before their causes, so that on a live run nothing is seen whose cause is not.
+    """
     from services.runtime.tap import read_all
 
-    return [message.record for topic in WATCHED for message in read_all(bootstrap, topic)]
+    return [message.record for topic in reversed(WATCHED) for message in read_all(bootstrap, topic)]

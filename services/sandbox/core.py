@@ -81,6 +81,8 @@ class SandboxCore(BaseCore):
         if held is not None and held.workspace.attempt == command.attempt:
             if held.last is not None and held.last.operation_id == command.operation_id:
                 return finished(message, [Output(SANDBOX_RESULT, held.last)])
+            if held.last is not None and command.sequence < held.last.sequence:
+                return finished(message)  # a repeat of what was answered before: the workspace has gone on since
             if held.running == command.operation_id:
                 held.positions.append(message.position)
                 return Effects()

@@ -114,6 +114,8 @@ class Jail:
             return None
 
     def _inner(self) -> int | None:
+        if select.select([self._pidfd], [], [], 0)[0]:
+            return None  # it ended: its number may belong to somebody else by now
         with contextlib.suppress(OSError, ValueError, IndexError):
             return int(Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text().split()[0])
         return None
