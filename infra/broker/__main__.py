@@ -22,8 +22,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="directory of the log; created when missing")
     parser.add_argument("--host", default="127.0.0.1", help="loopback address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="0 (default) takes any free port")
-    parser.add_argument("--fsync", default="never", metavar="POLICY",
-                        help="never (default: survives the process), interval:MS, always (survives power loss)")
+    parser.add_argument(
+        "--fsync",
+        default="never",
+        metavar="POLICY",
+        help="never (default: survives the process), interval:MS, always (survives power loss)",
+    )
     parser.add_argument("--ready-file", type=Path, help="write HOST:PORT here once serving")
     parser.add_argument("--housekeeping-ms", type=int, default=5000, help="retention and compaction interval")
     parser.add_argument("--min-session-ms", type=int, default=500, help="shortest session a group member may ask for")
@@ -35,10 +39,15 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def _settings(arguments: argparse.Namespace) -> Settings:
     return Settings(
-        data=arguments.data, host=arguments.host, port=arguments.port, fsync=FsyncPolicy.parse(arguments.fsync),
-        max_request_bytes=arguments.max_request_bytes, housekeeping_seconds=arguments.housekeeping_ms / 1000,
-        timeouts=GroupTimeouts(min_session=arguments.min_session_ms / 1000,
-                               initial_delay=arguments.initial_delay_ms / 1000),
+        data=arguments.data,
+        host=arguments.host,
+        port=arguments.port,
+        fsync=FsyncPolicy.parse(arguments.fsync),
+        max_request_bytes=arguments.max_request_bytes,
+        housekeeping_seconds=arguments.housekeeping_ms / 1000,
+        timeouts=GroupTimeouts(
+            min_session=arguments.min_session_ms / 1000, initial_delay=arguments.initial_delay_ms / 1000
+        ),
     )
 
 
@@ -52,8 +61,10 @@ async def _run(settings: Settings, ready_file: Path | None) -> None:
         await broker.start()
         if ready_file is not None:
             replace_atomically(ready_file, broker.bootstrap.encode(), sync=False)
-        print(f"broker ready at {broker.bootstrap}, data in {settings.data}, fsync {settings.fsync.describe()}",
-              flush=True)
+        print(
+            f"broker ready at {broker.bootstrap}, data in {settings.data}, fsync {settings.fsync.describe()}",
+            flush=True,
+        )
         await stop.wait()
     finally:
         await broker.stop()

@@ -77,7 +77,8 @@ def serve(broker: Broker, head: wire.RequestHead, call: Call, frame: memoryview)
         raise ProtocolViolation(f"request {head.api_key} from client {head.client_id!r} is not served")
     if not api.lowest <= head.version <= api.highest:
         raise ProtocolViolation(
-            f"{api.name} version {head.version} from client {head.client_id!r}; served are {api.lowest}-{api.highest}")
+            f"{api.name} version {head.version} from client {head.client_id!r}; served are {api.lowest}-{api.highest}"
+        )
     if api.raw is not None:
         return api.raw(broker, call, frame)
     try:

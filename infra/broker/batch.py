@@ -92,8 +92,9 @@ def check_produced(batch: Buffer, max_bytes: int) -> Header:
     if not checksum_ok(batch, header):
         raise Rejected(Code.CORRUPT_MESSAGE, "record batch checksum does not match")
     if header.records < 1 or header.records != header.last_offset_delta + 1:
-        raise Rejected(Code.INVALID_RECORD,
-                       f"{header.records} records with last offset delta {header.last_offset_delta}")
+        raise Rejected(
+            Code.INVALID_RECORD, f"{header.records} records with last offset delta {header.last_offset_delta}"
+        )
     if header.attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
         raise Rejected(Code.INVALID_RECORD, "control and transactional batches are not served")
     if header.codec > 4:

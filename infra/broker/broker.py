@@ -56,8 +56,11 @@ class Broker:
             self.topics = Topics(settings.data)
             self.offsets = OffsetStore(settings.data / "groups.journal")
         except OSError as error:
-            raise BrokerError(f"cannot use the data directory: {error.strerror}", str(error.filename or settings.data),
-                              "free space, fix its permissions, or give --data another directory") from error
+            raise BrokerError(
+                f"cannot use the data directory: {error.strerror}",
+                str(error.filename or settings.data),
+                "free space, fix its permissions, or give --data another directory",
+            ) from error
         self.coordinator = GroupCoordinator(time.monotonic, settings.timeouts, self._remember)
         for group in self.offsets.restored.values():
             self.coordinator.restore(group)
@@ -74,11 +77,17 @@ class Broker:
         try:
             self._server = await loop.create_server(
                 lambda: Connection(self._serve, self.settings.max_request_bytes, self.connections),
-                self.host, self.port, backlog=512)
+                self.host,
+                self.port,
+                backlog=512,
+            )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise BrokerError(f"port {self.port} is in use", f"{self.host}:{self.port}",
-                                  "stop what listens there, or use --port 0 for any free port") from error
+                raise BrokerError(
+                    f"port {self.port} is in use",
+                    f"{self.host}:{self.port}",
+                    "stop what listens there, or use --port 0 for any free port",
+                ) from error
             raise BrokerError(f"cannot listen: {error.strerror}", f"{self.host}:{self.port}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         self._housekeeping.start()
@@ -165,5 +174,8 @@ def _check_loopback(host: str) -> None:
     except ValueError:
         loopback = False
     if not loopback:
-        raise BrokerError(f"{host!r} is not a loopback address", "--host",
-                          "use 127.0.0.1: this broker has no authentication; serve other machines with Apache Kafka")
+        raise BrokerError(
+            f"{host!r} is not a loopback address",
+            "--host",
+            "use 127.0.0.1: this broker has no authentication; serve other machines with Apache Kafka",
+        )

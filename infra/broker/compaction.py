@@ -77,8 +77,14 @@ def due(log: PartitionLog, now: int) -> bool:
 def plan(log: PartitionLog, now: int) -> Plan:
     """Freeze what the thread needs to know."""
     sources = [Source(segment, segment.path, segment.size) for segment in _eligible(log, now)]
-    return Plan(log.directory, sources, log.clean_end, log.config.segment_bytes,
-                now - log.config.delete_retention_ms, log.log_end - 1)
+    return Plan(
+        log.directory,
+        sources,
+        log.clean_end,
+        log.config.segment_bytes,
+        now - log.config.delete_retention_ms,
+        log.log_end - 1,
+    )
 
 
 def _batches(source: Source) -> Iterator[tuple[memoryview, Header]]:

@@ -56,7 +56,8 @@ class DirectoryLock:
             holder = os.read(self._fd, 32).decode(errors="replace").strip() or "unknown"
             os.close(self._fd)
             raise BrokerError(
-                f"another broker (pid {holder}) is using this data directory", str(directory),
+                f"another broker (pid {holder}) is using this data directory",
+                str(directory),
                 "stop it first, or give --data another directory",
             ) from None
         os.ftruncate(self._fd, 0)

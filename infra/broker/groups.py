@@ -91,8 +91,15 @@ class GroupCoordinator:
 
     def _add(self, group: Group, member_id: str, request: JoinRequest, reply: OnJoin) -> None:
         group.members[member_id] = Member(
-            member_id, request.instance_id, request.client_id, request.client_host, request.session_timeout,
-            request.rebalance_timeout, request.protocols, self._clock() + request.session_timeout, on_join=reply,
+            member_id,
+            request.instance_id,
+            request.client_id,
+            request.client_host,
+            request.session_timeout,
+            request.rebalance_timeout,
+            request.protocols,
+            self._clock() + request.session_timeout,
+            on_join=reply,
         )
         group.protocol_type = request.protocol_type
         if request.instance_id:
@@ -123,9 +130,7 @@ class GroupCoordinator:
         member_id = f"{request.instance_id}-{self._new_id()}"
         was_leader = group.leader == old.member_id
         same = old.protocols == request.protocols
-        group.members = {
-            (member_id if key == old.member_id else key): member for key, member in group.members.items()
-        }
+        group.members = {(member_id if key == old.member_id else key): member for key, member in group.members.items()}
         old.member_id, old.protocols = member_id, request.protocols
         old.client_id, old.client_host = request.client_id, request.client_host
         old.session_timeout, old.rebalance_timeout = request.session_timeout, request.rebalance_timeout
@@ -193,8 +198,13 @@ class GroupCoordinator:
         self._on_stable(group)
 
     def sync(
-        self, group_id: str, generation: int, member_id: str, instance_id: str | None,
-        assignments: dict[str, bytes], reply: OnSync,
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        assignments: dict[str, bytes],
+        reply: OnSync,
     ) -> None:
         """SyncGroup: followers wait for the leader's assignments."""
         group, member, code = self._member(group_id, generation, member_id, instance_id)

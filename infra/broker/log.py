@@ -125,7 +125,7 @@ class PartitionLog:
         """
         if offset < self.log_start or offset > self.log_end:
             raise Rejected(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} outside {self.log_start}..{self.log_end}")
-        for segment in self.segments[self._index_of(offset):]:
+        for segment in self.segments[self._index_of(offset) :]:
             position = segment.locate(offset)
             if position < segment.size:
                 end = segment.end_of(position, max_bytes, at_least_one)
@@ -207,9 +207,7 @@ class PartitionLog:
         if config.retention_ms >= 0 and first.max_timestamp < now - config.retention_ms:
             return True
         return (
-            config.retention_bytes >= 0
-            and len(self.segments) > 1
-            and self.size - first.size >= config.retention_bytes
+            config.retention_bytes >= 0 and len(self.segments) > 1 and self.size - first.size >= config.retention_bytes
         )
 
     def _drop_first(self) -> None:

@@ -105,12 +105,19 @@ def _text(data: bytes) -> str:
 
 def _group_entry(group: Group) -> dict[str, Any]:
     return {
-        "generation": group.generation, "type": group.protocol_type, "protocol": group.protocol,
+        "generation": group.generation,
+        "type": group.protocol_type,
+        "protocol": group.protocol,
         "leader": group.leader,
         "members": [
             {
-                "id": m.member_id, "instance": m.instance_id, "client": m.client_id, "host": m.client_host,
-                "session": m.session_timeout, "rebalance": m.rebalance_timeout, "assignment": _text(m.assignment),
+                "id": m.member_id,
+                "instance": m.instance_id,
+                "client": m.client_id,
+                "host": m.client_host,
+                "session": m.session_timeout,
+                "rebalance": m.rebalance_timeout,
+                "assignment": _text(m.assignment),
                 "protocols": [[name, _text(data)] for name, data in m.protocols],
             }
             for m in group.members.values()
@@ -123,7 +130,14 @@ def _group_from(group_id: str, entry: dict[str, Any]) -> Group:
     for m in entry["members"]:
         protocols = [(name, base64.b64decode(data)) for name, data in m["protocols"]]
         group.members[m["id"]] = Member(
-            m["id"], m["instance"], m["client"], m["host"], m["session"], m["rebalance"], protocols, 0.0,
+            m["id"],
+            m["instance"],
+            m["client"],
+            m["host"],
+            m["session"],
+            m["rebalance"],
+            protocols,
+            0.0,
             assignment=base64.b64decode(m["assignment"]),
         )
         if m["instance"]:

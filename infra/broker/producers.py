@@ -71,8 +71,9 @@ class Producers:
         state = self._states.get(header.producer_id)
         if state is None or state.epoch != header.producer_epoch:
             state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
-        state.batches.append((header.base_sequence, next_sequence(header.base_sequence, header.last_offset_delta),
-                              base_offset))
+        state.batches.append(
+            (header.base_sequence, next_sequence(header.base_sequence, header.last_offset_delta), base_offset)
+        )
         if len(state.batches) > REMEMBERED:
             del state.batches[0]
         state.last_ms = now_ms

@@ -192,11 +192,18 @@ class Segment:
 
     def store_index(self) -> None:
         """Write the index file of a closed, synced segment."""
-        body = json.dumps({
-            "size": self.size, "next": self.next_offset, "max": self.max_timestamp,
-            "epochs": self.epochs, "last": self._last, "offsets": self._offsets.tolist(),
-            "positions": self._positions.tolist(), "times": self._times.tolist(),
-        }).encode()
+        body = json.dumps(
+            {
+                "size": self.size,
+                "next": self.next_offset,
+                "max": self.max_timestamp,
+                "epochs": self.epochs,
+                "last": self._last,
+                "offsets": self._offsets.tolist(),
+                "positions": self._positions.tolist(),
+                "times": self._times.tolist(),
+            }
+        ).encode()
         replace_atomically(self.index_path, b"%08x" % crc32c(body) + body, sync=False)
         self.indexed = True
 

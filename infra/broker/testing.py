@@ -35,8 +35,17 @@ class RunningBroker:
     def start(self) -> None:
         """Start and wait until it serves; raises RuntimeError when it ends or takes too long."""
         self._ready.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "infra.broker", "--data", str(self._data), "--port", str(self._port),
-                   "--ready-file", str(self._ready)]
+        command = [
+            sys.executable,
+            "-m",
+            "infra.broker",
+            "--data",
+            str(self._data),
+            "--port",
+            str(self._port),
+            "--ready-file",
+            str(self._ready),
+        ]
         for name, value in self._options.items():
             command += [f"--{name.replace('_', '-')}", str(value)]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)

@@ -67,8 +67,13 @@ class Topics:
 
     def _load_meta(self) -> dict[str, Any]:
         if not self._meta_path.exists():
-            return {"format": FORMAT, "cluster_id": uuid.uuid4().hex[:22], "epoch": -1, "reserved_producer_ids": 0,
-                    "topics": {}}
+            return {
+                "format": FORMAT,
+                "cluster_id": uuid.uuid4().hex[:22],
+                "epoch": -1,
+                "reserved_producer_ids": 0,
+                "topics": {},
+            }
         try:
             meta: dict[str, Any] = json.loads(self._meta_path.read_bytes())
             if meta["format"] == FORMAT:
@@ -76,17 +81,28 @@ class Topics:
             problem = f"format {meta['format']} is not {FORMAT}"
         except (ValueError, KeyError, TypeError) as error:
             problem = f"unreadable: {error}"
-        raise BrokerError(f"the broker's registry is {problem}", str(self._meta_path),
-                          "start with a new --data directory, or restore this file")
+        raise BrokerError(
+            f"the broker's registry is {problem}",
+            str(self._meta_path),
+            "start with a new --data directory, or restore this file",
+        )
 
     def _save(self) -> None:
         topics = {
-            topic.name: {"incarnation": topic.incarnation, "partitions": len(topic.logs),
-                         "config": dict(topic.config.overrides)}
+            topic.name: {
+                "incarnation": topic.incarnation,
+                "partitions": len(topic.logs),
+                "config": dict(topic.config.overrides),
+            }
             for topic in self.by_name.values()
         }
-        meta = {"format": FORMAT, "cluster_id": self.cluster_id, "epoch": self.epoch,
-                "reserved_producer_ids": self._reserved_ids, "topics": topics}
+        meta = {
+            "format": FORMAT,
+            "cluster_id": self.cluster_id,
+            "epoch": self.epoch,
+            "reserved_producer_ids": self._reserved_ids,
+            "topics": topics,
+        }
         replace_atomically(self._meta_path, json.dumps(meta, indent=1).encode())
 
     def _folder(self, name: str, incarnation: str) -> Path:
@@ -166,8 +182,10 @@ class Topics:
             raise Rejected(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         have = len(topic.logs)
         if count <= have or count > MAX_PARTITIONS:
-            raise Rejected(Code.INVALID_PARTITIONS,
-                           f"The topic {name} currently has {have} partition(s); {count} would not be an increase.")
+            raise Rejected(
+                Code.INVALID_PARTITIONS,
+                f"The topic {name} currently has {have} partition(s); {count} would not be an increase.",
+            )
         if validate_only:
             return
         folder = self._folder(name, topic.incarnation)
@@ -209,8 +227,9 @@ def legal(name: str) -> bool:
 def check_name(name: str) -> None:
     """Raises Rejected(INVALID_TOPIC) for a name Kafka does not allow."""
     if not legal(name):
-        raise Rejected(Code.INVALID_TOPIC,
-                       f"Topic name is invalid: '{name}' (letters, digits, '.', '_', '-'; at most 249)")
+        raise Rejected(
+            Code.INVALID_TOPIC, f"Topic name is invalid: '{name}' (letters, digits, '.', '_', '-'; at most 249)"
+        )
 
 
 def raise_file_limit() -> None:

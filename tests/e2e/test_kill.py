@@ -4,10 +4,10 @@ import os
 import signal
 
 import pytest
-from services.runtime.ledger import audit
 
 from infra.local.stack import BROKER, SERVICES
 from schemas.policy import TrainingUpdate
+from services.runtime.ledger import audit
 from tests.e2e.conftest import running, tiny
 
 UPDATES = 4 + 2 * (len(SERVICES) + 1)

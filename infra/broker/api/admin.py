@@ -45,10 +45,12 @@ def create_topics(broker: Broker, call: Call, request: Any) -> Any:
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
     results = []
     for topic in request.topics:
-        code, message = _attempt(broker, f"creation of {topic.name}",
-                                 partial(_create, broker, topic, request.validate_only, repeated))
-        results.append(CreateTopicsResponse.CreatableTopicResult(
-            name=topic.name, error_code=code, error_message=message))
+        code, message = _attempt(
+            broker, f"creation of {topic.name}", partial(_create, broker, topic, request.validate_only, repeated)
+        )
+        results.append(
+            CreateTopicsResponse.CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
+        )
     return CreateTopicsResponse(topics=results)
 
 
@@ -61,8 +63,9 @@ def _create(broker: Broker, topic: Any, validate_only: bool, repeated: set[str])
             raise Rejected(Code.INVALID_REPLICA_ASSIGNMENT, "the only broker is 1, and it holds the only replica")
         partitions, replicas = len(topic.assignments), 1
     if replicas not in (-1, 1):
-        raise Rejected(Code.INVALID_REPLICATION_FACTOR,
-                       f"replication factor {replicas} on a broker that stands alone; use 1")
+        raise Rejected(
+            Code.INVALID_REPLICATION_FACTOR, f"replication factor {replicas} on a broker that stands alone; use 1"
+        )
     config = {item.name: item.value for item in topic.configs}
     broker.topics.create(topic.name, 1 if partitions == -1 else partitions, config, validate_only)
 
@@ -87,10 +90,15 @@ def create_partitions(broker: Broker, call: Call, request: Any) -> Any:
     results = []
     for topic in request.topics:
         code, message = _attempt(
-            broker, f"growth of {topic.name}",
-            partial(broker.topics.add_partitions, topic.name, topic.count, request.validate_only))
-        results.append(CreatePartitionsResponse.CreatePartitionsTopicResult(
-            name=topic.name, error_code=code, error_message=message))
+            broker,
+            f"growth of {topic.name}",
+            partial(broker.topics.add_partitions, topic.name, topic.count, request.validate_only),
+        )
+        results.append(
+            CreatePartitionsResponse.CreatePartitionsTopicResult(
+                name=topic.name, error_code=code, error_message=message
+            )
+        )
     return CreatePartitionsResponse(results=results)
 
 
@@ -111,8 +119,11 @@ def delete_records(broker: Broker, call: Call, request: Any) -> Any:
                 except OSError as error:
                     broker.storage_trouble(f"deletion in {topic.name}", error)
                     code = Code.KAFKA_STORAGE_ERROR
-            parts.append(topic_type.DeleteRecordsPartitionResult(
-                partition_index=part.partition_index, low_watermark=low, error_code=code))
+            parts.append(
+                topic_type.DeleteRecordsPartitionResult(
+                    partition_index=part.partition_index, low_watermark=low, error_code=code
+                )
+            )
         topics.append(topic_type(name=topic.name, partitions=parts))
     return DeleteRecordsResponse(topics=topics)
 
@@ -130,8 +141,15 @@ def describe_configs(broker: Broker, call: Call, request: Any) -> Any:
             configs = [_entry(name, *value) for name, value in sorted(values.items()) if keys is None or name in keys]
         except Rejected as rejected:
             code, message = rejected.code, rejected.message
-        results.append(result(error_code=code, error_message=message, resource_type=resource.resource_type,
-                              resource_name=resource.resource_name, configs=configs))
+        results.append(
+            result(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=configs,
+            )
+        )
     return DescribeConfigsResponse(results=results)
 
 
@@ -142,8 +160,11 @@ def _values(broker: Broker, kind: int, name: str) -> dict[str, tuple[str, Config
             raise Rejected(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         set_here = topic.config.overrides
         return {
-            key: (set_here.get(key, known.default),
-                  ConfigSource.TOPIC if key in set_here else ConfigSource.DEFAULT, known)
+            key: (
+                set_here.get(key, known.default),
+                ConfigSource.TOPIC if key in set_here else ConfigSource.DEFAULT,
+                known,
+            )
             for key, known in KNOWN.items()
         }
     if kind == BROKER and name == "1":
@@ -156,29 +177,39 @@ def _values(broker: Broker, kind: int, name: str) -> dict[str, tuple[str, Config
 
 def _entry(name: str, value: str, source: ConfigSource, known: Known) -> Any:
     return DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult(
-        name=name, value=value, read_only=source is ConfigSource.STATIC_BROKER, config_source=source,
-        is_default=source is ConfigSource.DEFAULT, is_sensitive=False, synonyms=[], config_type=known.type,
-        documentation=None)
+        name=name,
+        value=value,
+        read_only=source is ConfigSource.STATIC_BROKER,
+        config_source=source,
+        is_default=source is ConfigSource.DEFAULT,
+        is_sensitive=False,
+        synonyms=[],
+        config_type=known.type,
+        documentation=None,
+    )
 
 
 def alter_configs(broker: Broker, call: Call, request: Any) -> Any:
     """AlterConfigs 0-1: the given entries replace all that were set."""
     result = AlterConfigsResponse.AlterConfigsResourceResponse
-    return AlterConfigsResponse(responses=[
-        _alter(broker, request, resource, result, _replaced) for resource in request.resources
-    ])
+    return AlterConfigsResponse(
+        responses=[_alter(broker, request, resource, result, _replaced) for resource in request.resources]
+    )
 
 
 def incremental_alter_configs(broker: Broker, call: Call, request: Any) -> Any:
     """IncrementalAlterConfigs 0-1: set, delete, append to or subtract from single entries."""
     result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-    return IncrementalAlterConfigsResponse(responses=[
-        _alter(broker, request, resource, result, _changed) for resource in request.resources
-    ])
+    return IncrementalAlterConfigsResponse(
+        responses=[_alter(broker, request, resource, result, _changed) for resource in request.resources]
+    )
 
 
 def _alter(
-    broker: Broker, request: Any, resource: Any, result: Any,
+    broker: Broker,
+    request: Any,
+    resource: Any,
+    result: Any,
     change: Callable[[Mapping[str, str], list[Any]], dict[str, str]],
 ) -> Any:
     def apply() -> None:
@@ -189,8 +220,12 @@ def _alter(
         broker.topics.configure(resource.resource_name, change(before, resource.configs), request.validate_only)
 
     code, message = _attempt(broker, "configuration", apply)
-    return result(error_code=code, error_message=message, resource_type=resource.resource_type,
-                  resource_name=resource.resource_name)
+    return result(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 def _replaced(before: Mapping[str, str], changes: list[Any]) -> dict[str, str]:
@@ -211,8 +246,11 @@ def _changed(before: Mapping[str, str], changes: list[Any]) -> dict[str, str]:
             held = [value for value in after.get(item.name, known.default).split(",") if value]
             listed = [value for value in (item.value or "").split(",") if value]
             adding = item.config_operation == APPEND
-            kept = held + [value for value in listed if value not in held] if adding else [
-                value for value in held if value not in listed]
+            kept = (
+                held + [value for value in listed if value not in held]
+                if adding
+                else [value for value in held if value not in listed]
+            )
             after[item.name] = ",".join(kept)
         else:
             raise Rejected(Code.INVALID_REQUEST, f"operation {item.config_operation} does not fit {item.name}")

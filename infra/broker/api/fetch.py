@@ -72,7 +72,9 @@ class ParkedFetch(Deferred):
         self._broker, self._call, self._request = broker, call, request
         self._missing = request.min_bytes - size
         self._logs = [
-            log for topic, partitions in request.topics for part in partitions
+            log
+            for topic, partitions in request.topics
+            for part in partitions
             if (log := broker.topics.log(topic, part.partition)) is not None
         ]
         for log in self._logs:

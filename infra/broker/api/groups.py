@@ -22,17 +22,32 @@ def join(broker: Broker, call: Call, request: Any) -> Deferred:
 
     def reply(answer: JoinReply) -> None:
         member = JoinGroupResponse.JoinGroupResponseMember
-        deferred.resolve(broker.encode(call, JoinGroupResponse(
-            error_code=answer.code, generation_id=answer.generation, protocol_name=answer.protocol,
-            leader=answer.leader, member_id=answer.member_id,
-            members=[member(member_id=i, group_instance_id=s, metadata=m) for i, s, m in answer.members],
-        )))
+        deferred.resolve(
+            broker.encode(
+                call,
+                JoinGroupResponse(
+                    error_code=answer.code,
+                    generation_id=answer.generation,
+                    protocol_name=answer.protocol,
+                    leader=answer.leader,
+                    member_id=answer.member_id,
+                    members=[member(member_id=i, group_instance_id=s, metadata=m) for i, s, m in answer.members],
+                ),
+            )
+        )
 
     broker.coordinator.join(
         JoinRequest(
-            request.group_id, request.member_id, request.group_instance_id, call.client_id, call.client_host,
-            request.session_timeout_ms / 1000, max(rebalance, 0) / 1000, request.protocol_type,
-            [(protocol.name, protocol.metadata) for protocol in request.protocols], requires_id=call.version >= 4,
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            call.client_id,
+            call.client_host,
+            request.session_timeout_ms / 1000,
+            max(rebalance, 0) / 1000,
+            request.protocol_type,
+            [(protocol.name, protocol.metadata) for protocol in request.protocols],
+            requires_id=call.version >= 4,
         ),
         reply,
     )
@@ -48,8 +63,12 @@ def sync(broker: Broker, call: Call, request: Any) -> Deferred:
         deferred.resolve(broker.encode(call, SyncGroupResponse(error_code=answer.code, assignment=answer.assignment)))
 
     broker.coordinator.sync(
-        request.group_id, request.generation_id, request.member_id, request.group_instance_id,
-        {item.member_id: item.assignment for item in request.assignments}, reply,
+        request.group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+        {item.member_id: item.assignment for item in request.assignments},
+        reply,
     )
     broker.arm_groups()
     return deferred
@@ -58,7 +77,8 @@ def sync(broker: Broker, call: Call, request: Any) -> Deferred:
 def heartbeat(broker: Broker, call: Call, request: Any) -> Any:
     """Heartbeat 0-3."""
     code = broker.coordinator.heartbeat(
-        request.group_id, request.generation_id, request.member_id, request.group_instance_id)
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id
+    )
     return HeartbeatResponse(error_code=code)
 
 
@@ -69,7 +89,8 @@ def leave(broker: Broker, call: Call, request: Any) -> Any:
     else:
         answers = [
             LeaveGroupResponse.MemberResponse(
-                member_id=member.member_id, group_instance_id=member.group_instance_id,
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
                 error_code=broker.coordinator.leave(request.group_id, member.member_id, member.group_instance_id),
             )
             for member in request.members
@@ -94,19 +115,34 @@ def describe(broker: Broker, call: Call, request: Any) -> Any:
 def _described(group: Group | None, name: str) -> Any:
     answer = DescribeGroupsResponse.DescribedGroup
     if group is None:
-        return answer(error_code=0, group_id=name, group_state=GroupState.DEAD.value, protocol_type="",
-                      protocol_data="", members=[])
+        return answer(
+            error_code=0,
+            group_id=name,
+            group_state=GroupState.DEAD.value,
+            protocol_type="",
+            protocol_data="",
+            members=[],
+        )
     stable = group.state is GroupState.STABLE
     members = [
         answer.DescribedGroupMember(
-            member_id=member.member_id, group_instance_id=member.instance_id, client_id=member.client_id,
-            client_host=member.client_host, member_assignment=member.assignment,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_assignment=member.assignment,
             member_metadata=member.metadata(group.protocol) if stable else b"",
         )
         for member in group.members.values()
     ]
-    return answer(error_code=0, group_id=name, group_state=group.state.value, protocol_type=group.protocol_type,
-                  protocol_data=group.protocol if stable else "", members=members)
+    return answer(
+        error_code=0,
+        group_id=name,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol if stable else "",
+        members=members,
+    )
 
 
 def list_all(broker: Broker, call: Call, request: Any) -> Any:
@@ -120,19 +156,26 @@ def list_all(broker: Broker, call: Call, request: Any) -> Any:
         groups = [group for group in groups if group.state.value.lower() in states]
     if types and "classic" not in types:
         groups = []
-    return ListGroupsResponse(error_code=0, groups=[
-        listed(group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state.value,
-               group_type="classic")
-        for group in groups
-    ])
+    return ListGroupsResponse(
+        error_code=0,
+        groups=[
+            listed(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state.value,
+                group_type="classic",
+            )
+            for group in groups
+        ],
+    )
 
 
 def delete(broker: Broker, call: Call, request: Any) -> Any:
     """DeleteGroups 0-1: only groups without members."""
     result = DeleteGroupsResponse.DeletableGroupResult
-    return DeleteGroupsResponse(results=[
-        result(group_id=name, error_code=_delete(broker, name)) for name in request.groups_names
-    ])
+    return DeleteGroupsResponse(
+        results=[result(group_id=name, error_code=_delete(broker, name)) for name in request.groups_names]
+    )
 
 
 def _delete(broker: Broker, name: str) -> Code:

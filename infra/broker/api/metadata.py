@@ -41,8 +41,13 @@ def _topic(broker: Broker, name: str) -> Any:
         return response(error_code=code, name=name, partitions=[])
     partitions = [
         response.MetadataResponsePartition(
-            error_code=0, partition_index=index, leader_id=NODE_ID, leader_epoch=log.epoch,
-            replica_nodes=[NODE_ID], isr_nodes=[NODE_ID], offline_replicas=[],
+            error_code=0,
+            partition_index=index,
+            leader_id=NODE_ID,
+            leader_epoch=log.epoch,
+            replica_nodes=[NODE_ID],
+            isr_nodes=[NODE_ID],
+            offline_replicas=[],
         )
         for index, log in enumerate(topic.logs)
     ]
@@ -52,17 +57,28 @@ def _topic(broker: Broker, name: str) -> Any:
 def describe_cluster(broker: Broker, call: Call, request: Any) -> Any:
     """The one node."""
     return DescribeClusterResponse(
-        error_code=0, endpoint_type=1, cluster_id=broker.topics.cluster_id, controller_id=NODE_ID,
-        brokers=[DescribeClusterResponse.DescribeClusterBroker(
-            broker_id=NODE_ID, host=broker.host, port=broker.port, rack=None)],
+        error_code=0,
+        endpoint_type=1,
+        cluster_id=broker.topics.cluster_id,
+        controller_id=NODE_ID,
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=NODE_ID, host=broker.host, port=broker.port, rack=None
+            )
+        ],
     )
 
 
 def find_coordinator(broker: Broker, call: Call, request: Any) -> Any:
     """This node coordinates every group. Transactions get the one refusal that every client takes as final."""
     if request.key_type != 0:
-        return FindCoordinatorResponse(error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, node_id=-1, host="",
-                                       port=-1, error_message="this broker serves no transactions")
+        return FindCoordinatorResponse(
+            error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            node_id=-1,
+            host="",
+            port=-1,
+            error_message="this broker serves no transactions",
+        )
     return FindCoordinatorResponse(error_code=0, node_id=NODE_ID, host=broker.host, port=broker.port)
 
 
@@ -92,8 +108,9 @@ def _offset(broker: Broker, topic: str, part: Any) -> Any:
         return answer(partition_index=part.partition_index, error_code=code)
     if part.timestamp in (LATEST, EARLIEST):
         offset = log.log_end if part.timestamp == LATEST else log.log_start
-        return answer(partition_index=part.partition_index, error_code=0, timestamp=-1, offset=offset,
-                      leader_epoch=log.epoch)
+        return answer(
+            partition_index=part.partition_index, error_code=0, timestamp=-1, offset=offset, leader_epoch=log.epoch
+        )
     if part.timestamp < 0:
         return answer(partition_index=part.partition_index, error_code=Code.UNSUPPORTED_VERSION)
     try:
@@ -102,8 +119,9 @@ def _offset(broker: Broker, topic: str, part: Any) -> Any:
         broker.storage_trouble(f"search in {topic}", error)
         return answer(partition_index=part.partition_index, error_code=Code.KAFKA_STORAGE_ERROR)
     timestamp, offset = found or (-1, -1)
-    return answer(partition_index=part.partition_index, error_code=0, timestamp=timestamp, offset=offset,
-                  leader_epoch=log.epoch)
+    return answer(
+        partition_index=part.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=log.epoch
+    )
 
 
 def offset_for_leader_epoch(broker: Broker, call: Call, request: Any) -> Any:
@@ -116,7 +134,8 @@ def offset_for_leader_epoch(broker: Broker, call: Call, request: Any) -> Any:
             log = broker.topics.log(topic.topic, part.partition)
             code = _epoch_error(log, part.current_leader_epoch)
             epoch, end = (-1, -1) if log is None or code else log.end_for_epoch(part.leader_epoch)
-            answers.append(topic_type.EpochEndOffset(
-                error_code=code, partition=part.partition, leader_epoch=epoch, end_offset=end))
+            answers.append(
+                topic_type.EpochEndOffset(error_code=code, partition=part.partition, leader_epoch=epoch, end_offset=end)
+            )
         topics.append(topic_type(topic=topic.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)

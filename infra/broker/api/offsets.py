@@ -22,7 +22,8 @@ NOTHING = Committed(-1, -1, "")
 def commit(broker: Broker, call: Call, request: Any) -> Any:
     """OffsetCommit 2-7: fenced by generation, durable before it is answered."""
     code = broker.coordinator.check_commit(
-        request.group_id, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
+        request.group_id, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
+    )
     codes: dict[tuple[str, int], Code] = {}
     accepted = []
     for topic in request.topics:
@@ -30,8 +31,15 @@ def commit(broker: Broker, call: Call, request: Any) -> Any:
             verdict = code or _check(broker, topic.name, part)
             codes[topic.name, part.partition_index] = verdict
             if verdict is Code.NONE:
-                accepted.append((topic.name, part.partition_index, part.committed_offset,
-                                 part.committed_leader_epoch, part.committed_metadata or ""))
+                accepted.append(
+                    (
+                        topic.name,
+                        part.partition_index,
+                        part.committed_offset,
+                        part.committed_leader_epoch,
+                        part.committed_metadata or "",
+                    )
+                )
     if accepted:
         try:
             broker.offsets.commit(request.group_id, accepted)
@@ -41,8 +49,9 @@ def commit(broker: Broker, call: Call, request: Any) -> Any:
                 codes[topic_name, index] = Code.COORDINATOR_NOT_AVAILABLE
         broker.flusher.wrote(None)
         if broker.flusher.before_ack:
-            return Deferred.of(broker.flusher.synced(), lambda error: _committed(broker, call, request, codes, error),
-                               pipelined=False)
+            return Deferred.of(
+                broker.flusher.synced(), lambda error: _committed(broker, call, request, codes, error), pipelined=False
+            )
     return _commit_response(request, codes)
 
 
@@ -64,14 +73,20 @@ def _committed(
 
 def _commit_response(request: Any, codes: dict[tuple[str, int], Code]) -> Any:
     topic_type = OffsetCommitResponse.OffsetCommitResponseTopic
-    return OffsetCommitResponse(topics=[
-        topic_type(name=topic.name, partitions=[
-            topic_type.OffsetCommitResponsePartition(
-                partition_index=part.partition_index, error_code=codes[topic.name, part.partition_index])
-            for part in topic.partitions
-        ])
-        for topic in request.topics
-    ])
+    return OffsetCommitResponse(
+        topics=[
+            topic_type(
+                name=topic.name,
+                partitions=[
+                    topic_type.OffsetCommitResponsePartition(
+                        partition_index=part.partition_index, error_code=codes[topic.name, part.partition_index]
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def fetch(broker: Broker, call: Call, request: Any) -> Any:
@@ -89,9 +104,15 @@ def fetch(broker: Broker, call: Call, request: Any) -> Any:
         parts = []
         for index in indexes:
             position = held.get((topic, index), NOTHING)
-            parts.append(topic_type.OffsetFetchResponsePartition(
-                partition_index=index, committed_offset=position.offset, metadata=position.metadata,
-                committed_leader_epoch=position.leader_epoch, error_code=0))
+            parts.append(
+                topic_type.OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=position.offset,
+                    metadata=position.metadata,
+                    committed_leader_epoch=position.leader_epoch,
+                    error_code=0,
+                )
+            )
         topics.append(topic_type(name=topic, partitions=parts))
     return OffsetFetchResponse(topics=topics, error_code=0)
 
@@ -111,10 +132,15 @@ def delete(broker: Broker, call: Call, request: Any) -> Any:
             code = Code.GROUP_SUBSCRIBED_TO_TOPIC
         else:
             gone += [(topic.name, part.partition_index) for part in topic.partitions]
-        topics.append(topic_type(name=topic.name, partitions=[
-            topic_type.OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=code)
-            for part in topic.partitions
-        ]))
+        topics.append(
+            topic_type(
+                name=topic.name,
+                partitions=[
+                    topic_type.OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=code)
+                    for part in topic.partitions
+                ],
+            )
+        )
     try:
         broker.offsets.forget(request.group_id, gone)
     except OSError as error:

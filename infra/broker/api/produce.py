@@ -38,8 +38,13 @@ def produce(broker: Broker, call: Call, frame: memoryview) -> Reply:
 def _encode(call: Call, answers: list[tuple[str, list[wire.Produced]]], error: BaseException | None) -> bytes:
     if error is not None:
         answers = [
-            (topic, [wire.Produced(p.partition, p.code or Code.KAFKA_STORAGE_ERROR, message=f"sync failed: {error}")
-                     for p in parts])
+            (
+                topic,
+                [
+                    wire.Produced(p.partition, p.code or Code.KAFKA_STORAGE_ERROR, message=f"sync failed: {error}")
+                    for p in parts
+                ],
+            )
             for topic, parts in answers
         ]
     return wire.produce_response(call.correlation_id, call.version, answers)

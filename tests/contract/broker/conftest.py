@@ -109,8 +109,11 @@ def producer(bootstrap: str, **options: Any) -> KafkaProducer:
 
 
 def consumer(bootstrap: str, *topics: str, **options: Any) -> KafkaConsumer:
-    settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False,
-                "allow_auto_create_topics": False} | options
+    settings = {
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "allow_auto_create_topics": False,
+    } | options
     reader = KafkaConsumer(bootstrap_servers=bootstrap, **settings)
     if topics:
         # kafka-python 3.0.12 forgets to ask for new topics while its first metadata request is in flight (a known gap

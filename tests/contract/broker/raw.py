@@ -58,8 +58,12 @@ class RawClient:
     def produce(self, topic: str, records: bytes, partition: int = 0, acks: int = -1) -> Any:
         """Produce one partition's record bytes; returns the partition's answer."""
         data = ProduceRequest.TopicProduceData
-        request = ProduceRequest(transactional_id=None, acks=acks, timeout_ms=5000, topic_data=[
-            data(name=topic, partition_data=[data.PartitionProduceData(index=partition, records=records)])])
+        request = ProduceRequest(
+            transactional_id=None,
+            acks=acks,
+            timeout_ms=5000,
+            topic_data=[data(name=topic, partition_data=[data.PartitionProduceData(index=partition, records=records)])],
+        )
         return self.ask(request, 8).responses[0].partition_responses[0]
 
     def producer_id(self) -> int:
@@ -69,13 +73,22 @@ class RawClient:
 
 
 def batch(
-    values: list[bytes], producer: tuple[int, int, int] = (-1, -1, -1), keys: list[bytes | None] | None = None,
-    timestamps: list[int] | None = None, codec: int = 0,
+    values: list[bytes],
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    keys: list[bytes | None] | None = None,
+    timestamps: list[int] | None = None,
+    codec: int = 0,
 ) -> bytes:
     """One encoded batch, by default of now (older ones fall to retention); `producer` is (id, epoch, sequence)."""
     builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=codec, is_transactional=False, producer_id=producer[0], producer_epoch=producer[1],
-        base_sequence=producer[2], batch_size=1 << 24)
+        magic=2,
+        compression_type=codec,
+        is_transactional=False,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+        batch_size=1 << 24,
+    )
     for number, value in enumerate(values):
         stamp = timestamps[number] if timestamps else int(time.time() * 1000)
         builder.append(number, stamp, keys[number] if keys else None, value, [])

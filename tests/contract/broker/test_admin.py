@@ -116,7 +116,8 @@ def test_cluster_description(admin: KafkaAdminClient, bootstrap: str) -> None:
 def test_unknown_topic_has_no_configuration(raw: RawClient, name: str) -> None:
     """Asking for the configuration of nothing is an error, not an empty answer."""
     resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=2, resource_name=name, configuration_keys=None)
+        resource_type=2, resource_name=name, configuration_keys=None
+    )
     answer = raw.ask(DescribeConfigsRequest(resources=[resource]), 1)
     assert answer.results[0].error_code == UNKNOWN
 
@@ -127,8 +128,16 @@ def test_aiokafka_admin_as_faust_uses_it(bootstrap: str, admin: KafkaAdminClient
     async def run() -> list[int]:
         client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await client.start()
-        topic = AioNewTopic(name, 3, 1, topic_configs={
-            "cleanup.policy": "compact,delete", "retention.ms": "86400000", "delete.retention.ms": "100"})
+        topic = AioNewTopic(
+            name,
+            3,
+            1,
+            topic_configs={
+                "cleanup.policy": "compact,delete",
+                "retention.ms": "86400000",
+                "delete.retention.ms": "100",
+            },
+        )
         codes = [(await client.create_topics([topic])).topic_errors[0][1] for _ in range(2)]
         await client.close()
         return codes
@@ -144,7 +153,8 @@ def test_librdkafka_admin(bootstrap: str, name: str) -> None:
     eventually(lambda: len(client.list_topics(name, 10).topics[name].partitions) == 2)
     resource = confluent_kafka.admin.ConfigResource(confluent_kafka.admin.ConfigResource.Type.TOPIC, name)
     entry = confluent_kafka.admin.ConfigEntry(
-        "retention.ms", "123456", incremental_operation=confluent_kafka.admin.AlterConfigOpType.SET)
+        "retention.ms", "123456", incremental_operation=confluent_kafka.admin.AlterConfigOpType.SET
+    )
     resource.add_incremental_config(entry)
     client.incremental_alter_configs([resource])[resource].result(15)
     plain = confluent_kafka.admin.ConfigResource(confluent_kafka.admin.ConfigResource.Type.TOPIC, name)

@@ -54,9 +54,7 @@ def _settle(readers: list[KafkaConsumer], sizes: list[int]) -> None:
     eventually(settled, 30)
 
 
-def test_two_members_share_and_take_over(
-    bootstrap: str, create: Create, members: Callable[..., KafkaConsumer]
-) -> None:
+def test_two_members_share_and_take_over(bootstrap: str, create: Create, members: Callable[..., KafkaConsumer]) -> None:
     """Partitions are shared when a member comes, taken over when one leaves; every record is read, none twice."""
     topic = create(4)
     first = members(topic)
@@ -87,9 +85,18 @@ def test_two_members_share_and_take_over(
 
 def _join(client: RawClient, group: str, session: int, member: str = "", instance: str | None = None) -> Any:
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="any", metadata=b"\x00opaque\xff")
-    return client.ask(JoinGroupRequest(
-        group_id=group, session_timeout_ms=session, rebalance_timeout_ms=10_000, member_id=member,
-        group_instance_id=instance, protocol_type="test", protocols=[protocol]), 5)
+    return client.ask(
+        JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session,
+            rebalance_timeout_ms=10_000,
+            member_id=member,
+            group_instance_id=instance,
+            protocol_type="test",
+            protocols=[protocol],
+        ),
+        5,
+    )
 
 
 def _enter(client: RawClient, group: str, session: int = 10_000, instance: str | None = None) -> tuple[str, int]:
@@ -113,24 +120,43 @@ def _sync(
 ) -> Any:
     part = SyncGroupRequest.SyncGroupRequestAssignment
     assignments = [part(member_id=member, assignment=b"mine\x00\xff")] if assign else []
-    return client.ask(SyncGroupRequest(group_id=group, generation_id=generation, member_id=member,
-                                       group_instance_id=instance, assignments=assignments), 3)
+    return client.ask(
+        SyncGroupRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=instance,
+            assignments=assignments,
+        ),
+        3,
+    )
 
 
 def _heartbeat(client: RawClient, group: str, generation: int, member: str, instance: str | None = None) -> int:
-    return int(client.ask(HeartbeatRequest(
-        group_id=group, generation_id=generation, member_id=member, group_instance_id=instance), 3).error_code)
+    return int(
+        client.ask(
+            HeartbeatRequest(group_id=group, generation_id=generation, member_id=member, group_instance_id=instance), 3
+        ).error_code
+    )
 
 
 def _commit(
     client: RawClient, group: str, topic: str, generation: int, member: str, instance: str | None = None
 ) -> int:
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
-    part = kind.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_leader_epoch=-1,
-                                             committed_metadata="")
-    answer = client.ask(OffsetCommitRequest(
-        group_id=group, generation_id_or_member_epoch=generation, member_id=member, group_instance_id=instance,
-        topics=[kind(name=topic, partitions=[part])]), 7)
+    part = kind.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=""
+    )
+    answer = client.ask(
+        OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member,
+            group_instance_id=instance,
+            topics=[kind(name=topic, partitions=[part])],
+        ),
+        7,
+    )
     return int(answer.topics[0].partitions[0].error_code)
 
 
@@ -203,7 +229,8 @@ def test_groups_are_described_and_listed(
     described = admin.describe_groups([name])[name]
     assert (described["group_state"], described["protocol_type"]) == ("Stable", "consumer")
     assert described["members"][0]["member_assignment"]["assigned_partitions"] == [
-        {"topic": topic, "partitions": [0, 1]}]
+        {"topic": topic, "partitions": [0, 1]}
+    ]
     listed = {group["group_id"]: group for group in admin.list_groups()}
     assert listed[name]["group_state"] == "Stable"
     assert name in {group["group_id"] for group in admin.list_groups(states_filter=["Stable"])}
@@ -239,8 +266,13 @@ def test_a_changelog_is_recovered_as_faust_does(bootstrap: str, create: Create) 
     sender.flush(20)
 
     async def run() -> tuple[dict[bytes, bytes], bytes]:
-        reader = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest",
-                                  isolation_level="read_committed", max_poll_records=7)
+        reader = AIOKafkaConsumer(
+            bootstrap_servers=bootstrap,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            max_poll_records=7,
+        )
         await reader.start()
         parts = [AioPartition(topic, 0), AioPartition(topic, 1)]
         reader.assign(parts)
@@ -272,8 +304,13 @@ def test_aiokafka_group(bootstrap: str, create: Create, name: str) -> None:
     sender.close()
 
     async def run() -> tuple[int, int]:
-        options = {"bootstrap_servers": bootstrap, "group_id": name, "auto_offset_reset": "earliest",
-                   "enable_auto_commit": False, "heartbeat_interval_ms": 200}
+        options = {
+            "bootstrap_servers": bootstrap,
+            "group_id": name,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "heartbeat_interval_ms": 200,
+        }
         pair = [AIOKafkaConsumer(topic, **options) for _ in range(2)]
         await asyncio.gather(*(reader.start() for reader in pair))
         seen, committed, deadline = set(), False, time.monotonic() + 20

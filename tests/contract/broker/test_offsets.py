@@ -87,9 +87,7 @@ def test_offsets_of_a_group_can_be_deleted(bootstrap: str, create: Create, name:
     assert admin.list_group_offsets({name: None})[name] == {}
 
 
-def test_deleting_a_topic_drops_its_offsets(
-    bootstrap: str, create: Create, name: str, admin: KafkaAdminClient
-) -> None:
+def test_deleting_a_topic_drops_its_offsets(bootstrap: str, create: Create, name: str, admin: KafkaAdminClient) -> None:
     """A topic created again does not inherit the positions of the one before."""
     topic = create()
     reader = consumer(bootstrap, group_id=name)

@@ -84,9 +84,22 @@ def test_answers_keep_the_order_of_requests(create: Create, raw: RawClient) -> N
     """Requests sent without waiting are answered in order, a waiting fetch among them."""
     topic = create()
     fetch = FetchRequest.FetchTopic
-    raw.send(FetchRequest(replica_id=-1, max_wait_ms=400, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
-                          topics=[fetch(topic=topic, partitions=[fetch.FetchPartition(
-                              partition=0, fetch_offset=0, partition_max_bytes=1 << 20)])]), 4)
+    raw.send(
+        FetchRequest(
+            replica_id=-1,
+            max_wait_ms=400,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=0,
+            topics=[
+                fetch(
+                    topic=topic,
+                    partitions=[fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)],
+                )
+            ],
+        ),
+        4,
+    )
     for _ in range(3):
         raw.send(MetadataRequest(topics=None), 1)
     order = [struct.unpack(">i", raw.receive()[:4])[0] for _ in range(4)]
@@ -97,8 +110,9 @@ def test_answers_keep_the_order_of_requests(create: Create, raw: RawClient) -> N
 def test_metadata_layouts(create: Create, raw: RawClient, version: int) -> None:
     """Old and new metadata layouts name this node as leader of every partition."""
     topic = create(2)
-    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
-                              allow_auto_topic_creation=False)
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+    )
     answer = raw.ask(request, version)
     assert [part.leader_id for part in answer.topics[0].partitions] == [answer.brokers[0].node_id] * 2
 
@@ -110,11 +124,24 @@ def test_fetch_layouts(create: Create, raw: RawClient, version: int) -> None:
     raw.produce(topic, data)
     raw.produce(topic, data)
     fetch = FetchRequest.FetchTopic
-    part = fetch.FetchPartition(partition=0, fetch_offset=3, current_leader_epoch=-1, log_start_offset=-1,
-                                partition_max_bytes=1 << 20)
-    answer = raw.ask(FetchRequest(replica_id=-1, max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
-                                  session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
-                                  topics=[fetch(topic=topic, partitions=[part])]), version)
+    part = fetch.FetchPartition(
+        partition=0, fetch_offset=3, current_leader_epoch=-1, log_start_offset=-1, partition_max_bytes=1 << 20
+    )
+    answer = raw.ask(
+        FetchRequest(
+            replica_id=-1,
+            max_wait_ms=100,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            forgotten_topics_data=[],
+            rack_id="",
+            topics=[fetch(topic=topic, partitions=[part])],
+        ),
+        version,
+    )
     got = answer.responses[0].partitions[0]
     assert (got.error_code, got.high_watermark, got.last_stable_offset) == (0, 4, 4)
     records = bytes(got.records)
@@ -141,8 +168,9 @@ def test_leader_epochs_are_consistent(create: Create, raw: RawClient) -> None:
     assert end_of(epoch, epoch + 5)[0] == 75
     latest = ListOffsetsRequest.ListOffsetsTopic
     part = latest.ListOffsetsPartition(partition_index=0, current_leader_epoch=epoch, timestamp=-1)
-    answer = raw.ask(ListOffsetsRequest(replica_id=-1, isolation_level=0,
-                                        topics=[latest(name=topic, partitions=[part])]), 5)
+    answer = raw.ask(
+        ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[latest(name=topic, partitions=[part])]), 5
+    )
     assert answer.topics[0].partitions[0].leader_epoch == epoch
 
 

@@ -65,13 +65,15 @@ def test_aiokafka_round_trip(bootstrap: str, create: Create, codec: str | None) 
 def test_librdkafka_round_trip(bootstrap: str, create: Create, name: str, codec: str) -> None:
     """confluent-kafka writes and reads the same records, and kafka-python reads what it wrote."""
     topic = create()
-    sender = confluent_kafka.Producer({
-        "bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": codec, "linger.ms": 5})
+    sender = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": codec, "linger.ms": 5}
+    )
     for key, value, headers in RECORDS:
         sender.produce(topic, value, key, headers=headers)
     assert sender.flush(20) == 0
-    reader = confluent_kafka.Consumer({
-        "bootstrap.servers": bootstrap, "group.id": name, "auto.offset.reset": "earliest"})
+    reader = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": name, "auto.offset.reset": "earliest"}
+    )
     reader.subscribe([topic])
     got: list[Any] = []
     eventually(lambda: got.extend(reader.consume(10, 0.2)) or len(got) >= len(RECORDS))
@@ -156,8 +158,9 @@ def test_size_limit_of_a_topic(bootstrap: str, create: Create, raw: RawClient) -
 def test_unknown_topics_stay_unknown(bootstrap: str, name: str, raw: RawClient, admin: Any) -> None:
     """Producing to, reading from and asking about a topic nobody created neither works nor creates it."""
     assert raw.produce(name, batch([b"a"])).error_code == 3
-    sender = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 1500,
-                                       "allow.auto.create.topics": True})
+    sender = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "message.timeout.ms": 1500, "allow.auto.create.topics": True}
+    )
     failures: list[int] = []
     sender.produce(name, b"x", on_delivery=lambda error, _: failures.append(error.code()))
     sender.flush(10)

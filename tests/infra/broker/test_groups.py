@@ -41,13 +41,26 @@ class Client:
                 self.member_id = answer.member_id
                 self.generation = answer.generation
 
-        self.house.coordinator.join(JoinRequest(
-            "g", self.member_id, self.instance, "client", "/host", session, rebalance, "consumer", self.protocols,
-            requires_id), reply)
+        self.house.coordinator.join(
+            JoinRequest(
+                "g",
+                self.member_id,
+                self.instance,
+                "client",
+                "/host",
+                session,
+                rebalance,
+                "consumer",
+                self.protocols,
+                requires_id,
+            ),
+            reply,
+        )
 
     def sync(self, assignments: dict[str, bytes] | None = None) -> None:
-        self.house.coordinator.sync("g", self.generation, self.member_id, self.instance, assignments or {},
-                                    self.syncs.append)
+        self.house.coordinator.sync(
+            "g", self.generation, self.member_id, self.instance, assignments or {}, self.syncs.append
+        )
 
     def beat(self) -> Code:
         return self.house.coordinator.heartbeat("g", self.generation, self.member_id, self.instance)
@@ -64,8 +77,11 @@ class House:
         numbers = itertools.count()
         self.stable: list[tuple[int, int]] = []
         self.coordinator = GroupCoordinator(
-            self.clock, GroupTimeouts(initial_delay=initial_delay),
-            lambda group: self.stable.append((group.generation, len(group.members))), lambda: str(next(numbers)))
+            self.clock,
+            GroupTimeouts(initial_delay=initial_delay),
+            lambda group: self.stable.append((group.generation, len(group.members))),
+            lambda: str(next(numbers)),
+        )
 
     def pass_time(self, seconds: float) -> None:
         """Move the clock in the steps the coordinator asks for."""
@@ -286,8 +302,9 @@ def test_whatever_members_do_the_group_stays_sound(steps: list[tuple[int, str]])
     group = house.coordinator.groups.get("g")
     assert group is None or (not group.members and group.state is GroupState.EMPTY)
     for client in clients:
-        assert all(reply.code in (Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.REBALANCE_IN_PROGRESS)
-                   for reply in client.joins)
+        assert all(
+            reply.code in (Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.REBALANCE_IN_PROGRESS) for reply in client.joins
+        )
 
 
 @pytest.mark.parametrize("restored", [True])

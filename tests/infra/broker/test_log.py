@@ -110,8 +110,7 @@ def test_deleted_records_stay_deleted(tmp_path: Path) -> None:
     again.close()
 
 
-KEYED = st.lists(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=4),
-                 min_size=1, max_size=25)
+KEYED = st.lists(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=4), min_size=1, max_size=25)
 
 
 @settings(max_examples=50, deadline=None)

@@ -177,8 +177,13 @@ def test_kill_9_in_a_stream_of_acks_loses_and_doubles_nothing(tmp_path: Path) ->
 
 
 def _stream(bootstrap: str, acked: list[tuple[int, int, bytes]], stop: threading.Event) -> None:
-    sender: KafkaProducer = producer(bootstrap, retry_backoff_ms=50, reconnect_backoff_ms=20,
-                                     reconnect_backoff_max_ms=100, max_in_flight_requests_per_connection=5)
+    sender: KafkaProducer = producer(
+        bootstrap,
+        retry_backoff_ms=50,
+        reconnect_backoff_ms=20,
+        reconnect_backoff_max_ms=100,
+        max_in_flight_requests_per_connection=5,
+    )
     pending, number = [], 0
     while not stop.is_set():
         value = b"%d" % number + b"." * 100

@@ -32,8 +32,14 @@ STORAGE_ERROR = 56
 
 
 def _run(*arguments: str, seconds: float = 20) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "infra.broker", *arguments], cwd=ROOT, capture_output=True, text=True,
-                          timeout=seconds, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "infra.broker", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
 
 
 def _one_line(result: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -177,8 +183,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MiB; skips where it cannot be mounted."""
     point = tmp_path / "disk"
     point.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(point)], capture_output=True,
-                          text=True, check=False)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(point)], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         pytest.skip(f"cannot mount a small file system here: {done.stderr.strip()}")
     yield point
@@ -277,9 +284,24 @@ def test_a_reader_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
                 assert writer.produce("t", batch([bytes(1_000_000)])).error_code == 0
             topic = FetchRequest.FetchTopic
             for _ in range(60):
-                stalled.send(FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 24,
-                                          isolation_level=0, topics=[topic(topic="t", partitions=[topic.FetchPartition(
-                                              partition=0, fetch_offset=0, partition_max_bytes=1 << 24)])]), 4)
+                stalled.send(
+                    FetchRequest(
+                        replica_id=-1,
+                        max_wait_ms=0,
+                        min_bytes=1,
+                        max_bytes=1 << 24,
+                        isolation_level=0,
+                        topics=[
+                            topic(
+                                topic="t",
+                                partitions=[
+                                    topic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 24)
+                                ],
+                            )
+                        ],
+                    ),
+                    4,
+                )
             time.sleep(0.3)
             assert writer.produce("t", batch([b"prompt"])).error_code == 0
             assert psutil.Process(broker.pid).memory_info().rss < 200 * 2**20

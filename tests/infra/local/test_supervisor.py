@@ -99,7 +99,8 @@ import time
 from pathlib import Path
 from infra.local.supervisor import ProcessSpec, Supervisor
 s = Supervisor()
-s.start(ProcessSpec("worker", "worker", {made.arguments!r}, Path({str(made.ready_file)!r}), Path({str(made.log_file)!r})))
+ready, log = Path({str(made.ready_file)!r}), Path({str(made.log_file)!r})
+s.start(ProcessSpec("worker", "worker", {made.arguments!r}, ready, log))
 s.wait_ready(["worker"], 15)
 print(s.processes["worker"].pid, flush=True)
 time.sleep(60)
