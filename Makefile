@@ -36,7 +36,7 @@ run: setup ## set up, then train a repair policy on this machine (about ten minu
 	@$(BIN)/rollstream run --run-dir $(RUN_DIR) $(RUN_ARGS)
 
 test: setup ## set up, then run all tests (ruff and mypy among them)
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n 2 --dist loadfile
 
 check: setup lint types test ## ruff and mypy first, by themselves, then all tests
 
