@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 # Any torch from 2.6 on will do; on machines with an own CPU wheel this exact one is found there.
 TORCH ?= torch==2.13.0
 RUN_DIR ?= runs/quickstart
-RUN_ARGS ?=
+# Training stops asking for new groups after this long, so that the whole command stays within ten minutes.
+RUN_ARGS ?= --set dispatch.wall_s=400
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system run test check lint types bench clean

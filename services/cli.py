@@ -154,7 +154,7 @@ def topics(
 
 
 def _mount_tasks() -> None:
-    """The task commands load only when asked for, since they import the catalogue."""
+    """The task commands load only when they are asked for or listed."""
     from services.tasks.commands import app as tasks_app
 
     app.add_typer(tasks_app, name="tasks")
@@ -164,7 +164,8 @@ def main() -> None:
     """Entry of the console script: errors that a person can mend are one message and exit code 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        _mount_tasks()
+        if sys.argv[1:2] in ([], ["tasks"], ["--help"]):
+            _mount_tasks()
         app()
     except UserError as e:
         print(f"rollstream: {e}", file=sys.stderr)
