@@ -71,28 +71,26 @@ class Progress:
         self._times[stage].append(at)
 
     def _requested(self, r: RolloutRequested, at: float) -> None:
+        self._open.add(r.trial_id)
+        self._count("requested", at)
         if r.split == "eval":
             self._evaluating.setdefault(r.policy_version, set())
             self._evaluated_as[r.trial_id] = r.policy_version
-            return
-        self._open.add(r.trial_id)
-        self._count("requested", at)
 
     def _completed(self, r: RolloutCompleted, at: float) -> None:
         self._tokens.append((at, r.policy_tokens))
-        if r.split == "train":
-            self._count("sampled", at)
+        self._count("sampled", at)
 
     def _verdict(self, r: VerificationVerdict, at: float) -> None:
         if r.verdict == "pending":
             return
         self._open.discard(r.trial_id)
         self.unresolved += r.verdict == "unknown"
+        self._count("verified", at)
         if r.split == "eval":
             version = self._evaluated_as.get(r.trial_id, r.policy_version)
             self._evaluating.setdefault(version, set()).add(r.trial_id)
             return
-        self._count("verified", at)
         if r.verdict == "unknown":
             return
         passed = r.verdict == "pass"

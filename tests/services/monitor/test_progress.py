@@ -117,9 +117,9 @@ def test_an_evaluation_under_way_says_how_far_it_is() -> None:
     verdict = next(r for r in records if r.TYPE.name == "verification.verdict" and r.trial_id == request.trial_id)
     asked = {"split": "eval", "trial_id": "demo/00009999/0"}
     progress.feed(replace(request, **asked, task_set="heldout_bugs", policy_version=9), now)
-    assert progress.phase() == "evaluating v9: 0 of 700 trials"
+    assert progress.phase() == "evaluating v9: 0 of 560 trials"
     progress.feed(replace(verdict, **asked, policy_version=8), now)  # the sampler had not swapped yet
-    assert progress.phase() == "evaluating v9: 1 of 700 trials"
+    assert progress.phase() == "evaluating v9: 1 of 560 trials"
 
 
 def test_sparkline_keeps_its_width_and_range() -> None:
