@@ -130,7 +130,10 @@ def _short(value: Any) -> str:
 
 def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
     """Prepare (or resume), start the stack, watch it to its end, report and audit."""
+    from services.runtime.jail.launcher import find_bwrap
+
     folder, settings = open_run(root, config, overrides)
+    find_bwrap()  # before minutes of cold start, not after them
     stop = _stop_on_signals()
     display = Display(settings)
     display.say(f"run '{settings.run_id}' in {root} (Ctrl-C stops cleanly; the same command goes on)")

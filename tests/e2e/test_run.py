@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -142,3 +143,23 @@ def test_help_is_quick_to_import_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert "HEAVY []" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_missing_bubblewrap_is_said_before_anything_is_started(tmp_path):
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    done = rollstream("run", "--run-dir", str(tmp_path / "run"), timeout=60, env={**os.environ, "PATH": str(empty)})
+    assert done.returncode == 2
+    assert "apt-get install bubblewrap" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_busy_health_port_is_said(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        environment = {**os.environ, "ROLLSTREAM_KAFKA__BOOTSTRAP": "127.0.0.1:1"}
+        done = rollstream("up", "--service", "closure", "--health-port", str(port), timeout=60, env=environment)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert str(port) in done.stdout + done.stderr
