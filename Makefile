@@ -20,8 +20,8 @@ $(VENV)/.ready: pyproject.toml
 	@echo "== setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "the venv module is missing: apt-get install python3-venv"; exit 1; }
-	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install --progress-bar off -q '$(TORCH)'
-	@$(BIN)/pip install --progress-bar off -q -e '.[test]'
+	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install --progress-bar off -qq '$(TORCH)'
+	@$(BIN)/pip install --progress-bar off -qq -e '.[test]'
 	@touch $@
 
 system:

@@ -24,9 +24,8 @@ def topics_of(root: Path, bootstrap: str) -> Iterator[str]:
 
 def audit_run(root: Path, bootstrap: str) -> int:
     """Print the audit; 0 when it balances."""
-    from services.runtime.ledger import audit
-
     from infra.local.watch import read_everything
+    from services.runtime.ledger import audit
 
     with topics_of(root, bootstrap) as address:
         result = audit(read_everything(address))
@@ -71,9 +70,8 @@ def list_topics(config: Path | None, create: bool) -> int:
 
     settings = load(config)
     if create:
-        from services.runtime.topics_admin import ensure_topics
-
         from services.runtime.errors import UserError
+        from services.runtime.topics_admin import ensure_topics
 
         if not settings.kafka.bootstrap:
             raise UserError("kafka.bootstrap is empty", do="set ROLLSTREAM_KAFKA__BOOTSTRAP to a cluster's address")
