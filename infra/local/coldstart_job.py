@@ -20,33 +20,29 @@ def say(record: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Train (or find in the cache) the base policy of a run's configuration; the last line names its folder."""
+    """Train the base policy of a run's configuration and put it into the cache; the last line names its folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--digest", required=True, help="of the configuration's cold start, which names its folder")
     options = parser.parse_args()
     settings = load(options.config)
 
     from services.tasks.taskset import load_public
-    from services.trainer.coldstart import REPORT_FILE, coldstart
-    from services.trainer.coldstart import digest as coldstart_digest
+    from services.trainer.coldstart import coldstart
+    from services.trainer.coldstart_recipe import REPORT_FILE
 
     public = open_store(settings.store).get(f"tasks/{settings.taskset_digest}/public.json")
-    taskset = load_public(public)
-    digest = coldstart_digest(settings, taskset).removeprefix("sha256:")
-    cached = options.cache / "coldstart" / digest
-    fresh = not (cached / REPORT_FILE).exists()
-    if fresh:
-        folder = scratch(options.cache)
-        try:
-            found = coldstart(settings, taskset, folder, lambda record: say({"event": "coldstart", **record}))
-            # One that the clock cut depends on how busy this machine was: it serves this run and no other.
-            home = Path(settings.run_dir) if found.reason == "max_wall_s" else options.cache
-            cached = adopt(folder, home, digest)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    report = json.loads((cached / REPORT_FILE).read_text())
-    say({"event": "done", "folder": str(cached), "report": {**report, "cached": not fresh}})
+    folder = scratch(options.cache)
+    try:
+        found = coldstart(settings, load_public(public), folder, lambda record: say({"event": "coldstart", **record}))
+        # One that the clock cut depends on how busy this machine was: it serves this run and no other.
+        home = Path(settings.run_dir) if found.reason == "max_wall_s" else options.cache
+        kept = adopt(folder, home, options.digest)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    report = json.loads((kept / REPORT_FILE).read_text())
+    say({"event": "done", "folder": str(kept), "report": {**report, "cached": False}})
     return 0
 
 

@@ -20,8 +20,6 @@ from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings
 from services.runtime.store import ObjectStore, open_store
 
-NOT_POLICY = frozenset({"supervised.pt", "coldstart.json"})
-"""Files of a cold start's folder that belong to its training, not to the policy (named here to keep torch unloaded)."""
 Progress = Callable[[dict[str, Any]], None]
 
 
@@ -50,10 +48,19 @@ def cold_start(settings: RunSettings, run: RunDir, progress: Progress) -> tuple[
     `progress` is given the training process's own progress records. Raises UserError with the end of its log when it
     fails.
     """
+    from services.tasks.taskset import load_public
+    from services.trainer.coldstart_recipe import REPORT_FILE, digest
+
+    public = open_store(settings.store).get(f"tasks/{settings.taskset_digest}/public.json")
+    known = digest(settings, load_public(public)).removeprefix("sha256:")
+    for home in (cache_folder(), run.root):
+        found = home / "coldstart" / known
+        if (found / REPORT_FILE).exists():
+            return found, {**json.loads((found / REPORT_FILE).read_text()), "cached": True}
     log = run.logs / "coldstart.log"
     environment = {**os.environ, **ENVIRONMENT, PARENT: str(os.getpid())}
     command = [sys.executable, "-m", "infra.local.child", "infra.local.coldstart_job"]
-    command += ["--config", str(run.config), "--cache", str(cache_folder())]
+    command += ["--config", str(run.config), "--cache", str(cache_folder()), "--digest", known]
     result: dict[str, Any] = {}
     with (
         log.open("ab") as errors,
@@ -81,6 +88,7 @@ def cold_start(settings: RunSettings, run: RunDir, progress: Progress) -> tuple[
 def publish_base(settings: RunSettings, store: ObjectStore, folder: Path) -> str:
     """Put the base checkpoint into the store as version 0; returns its manifest's key."""
     from services.runtime.checkpoints import CheckpointMeta, publish_checkpoint
+    from services.trainer.coldstart_recipe import NOT_POLICY
 
     files = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file() and p.name not in NOT_POLICY}
     meta = CheckpointMeta(run_id=settings.run_id, version=0)
