@@ -9,6 +9,7 @@ from typing import Any
 from services.runtime.jail import program
 from services.runtime.jail.session import Answer, Program, Transcript
 from services.tasks import comparators, feedback, values
+from services.tasks.answers import outcome_of
 from services.tasks.fixture import Example, Fixture, Outcome
 
 
@@ -55,29 +56,13 @@ def observe(fixture: Fixture, transcript: Transcript) -> Observation:
 def _failure(fixture: Fixture, example: Example, answer: Answer) -> str | None:
     expected = example.outcome()
     try:
-        got = _outcome(fixture, answer)
+        got = outcome_of(answer.kind, answer.text, fixture.comparator)
     except values.ValueCodecError:
         want = feedback.failure_text(example.args, expected, None).removesuffix("no answer")
         return want + "got a value of another type"
     if _agrees(fixture, expected, got):
         return None
     return feedback.failure_text(example.args, expected, got)
-
-
-def _outcome(fixture: Fixture, answer: Answer) -> Outcome:
-    if answer.kind == "u":
-        raise values.Unencodable("the worker could not encode it")
-    value = values.loads(answer.text)
-    args_after = None
-    if comparators.wants_arguments(fixture.comparator):
-        if type(value) is not tuple or len(value) != 2 or type(value[1]) is not tuple:
-            raise values.Undecodable("an answer with its arguments is a pair")
-        value, args_after = value
-    if answer.kind == "x":
-        if not isinstance(value, values.ExceptionName):
-            raise values.Undecodable("a raised exception is a name")
-        return Outcome(error=value.name, args_after=args_after)
-    return Outcome(value=value, args_after=args_after)
 
 
 def _agrees(fixture: Fixture, expected: Outcome, got: Outcome) -> bool:

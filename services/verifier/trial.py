@@ -11,7 +11,8 @@ from services.runtime.jail import program, session
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import JailFault, Limits, Usage, host_oom_kills, host_pressure
 from services.tasks import comparators, values
-from services.tasks.fixture import CheckSet, Outcome
+from services.tasks.answers import UNENCODABLE, outcome_of
+from services.tasks.fixture import CheckSet
 from services.verifier.attribution import Facts
 
 _IMPORT_CPU_S = 0.5
@@ -36,7 +37,6 @@ class Comparison:
     def __init__(self, check: CheckSet, calls: list[tuple[Any, ...]]) -> None:
         self._check = check
         self._calls = calls
-        self._want_args = comparators.wants_arguments(check.comparator)
         self._said: dict[str, str] = {}
         self._keys = [values.dumps(args) for args in calls]
         # Before anything runs: a fault of the check itself is never the candidate's.
@@ -49,32 +49,19 @@ class Comparison:
         return self.rejection is None
 
     def _judge(self, index: int, answer: session.Answer) -> str | None:
-        if answer.kind == "u":
+        if answer.kind == UNENCODABLE:
             return "unencodable"
         # The same question must get the same answer, letter for letter, within one run.
         if self._said.setdefault(self._keys[index], answer.kind + answer.text) != answer.kind + answer.text:
             return "inconsistent"
         try:
-            got = self._decoded(answer)
+            got = outcome_of(answer.kind, answer.text, self._check.comparator)
         except values.ValueCodecError:
             return "undecodable"
         expected = self._expected[index]
         if self._check.agrees(expected, got):
             return None
         return "wrong_value" if got.error is None and expected.error is None else "wrong_exception"
-
-    def _decoded(self, answer: session.Answer) -> Outcome:
-        value = values.loads(answer.text)
-        args_after = None
-        if self._want_args:
-            if type(value) is not tuple or len(value) != 2 or type(value[1]) is not tuple:
-                raise values.Undecodable("an answer with its arguments is a pair")
-            value, args_after = value
-        if answer.kind == "x":
-            if not isinstance(value, values.ExceptionName):
-                raise values.Undecodable("a raised exception is a name")
-            return Outcome(error=value.name, args_after=args_after)
-        return Outcome(value=value, args_after=args_after)
 
 
 def run(host: JailHost, tree: Mapping[str, str], check: CheckSet, seed: int, bounds: Bounds) -> Facts:
