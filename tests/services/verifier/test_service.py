@@ -94,6 +94,21 @@ class Bus:
                 raise AssertionError(f"only {found} on {topic.name}\n" + "\n".join(logs))
         return found
 
+    def until_committed(self, topic: Topic, service: str, count: int, seconds: float = 30) -> None:
+        """The service has committed this many records: a restart will not read them again."""
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.settings.kafka.bootstrap,
+            group_id=f"{self.settings.run_id}.{service}",
+            enable_auto_commit=False,
+        )
+        end = time.monotonic() + seconds
+        try:
+            while sum(consumer.committed(TopicPartition(topic.name, number)) or 0 for number in range(2)) < count:
+                assert time.monotonic() < end, f"{service} committed too little on {topic.name}"
+                time.sleep(0.05)
+        finally:
+            consumer.close()
+
     def close(self) -> None:
         self.producer.close()
         for consumer in self.consumers.values():
@@ -129,6 +144,7 @@ def test_a_command_and_an_attempt_over_the_bus_with_both_services_killed_and_sto
         wanted[f"run/00000000/{member}"] = "pass" if member % 3 == member else "fail"
         bus.send(ROLLOUT_COMPLETED, completed(fixture, member, diff=diff))
     bus.read(VERIFICATION_VERDICT, lambda found: len(found) >= 4)
+    bus.until_committed(SANDBOX_COMMAND, "sandbox", 2)
     verifier.kill()
     sandbox.kill()
     verifier.wait()
