@@ -36,6 +36,15 @@ def _check_value(spec: FieldSpec, value: Any) -> None:
             raise ContractViolation("value", f"{spec.name}={one!r} is none of {sorted(spec.choices)}")
 
 
+def _check_row(kind: RecordType, row: list[Any]) -> None:
+    """Required values are there, words are among the declared ones: before writing, and after either way of reading."""
+    for spec, value in zip(kind.fields, row, strict=True):
+        if value is None and not spec.nullable:
+            raise ContractViolation("null", f"{kind.name}.{spec.name} is required and null")
+        if spec.choices is not None:
+            _check_value(spec, value)
+
+
 def _check_aligned(kind: RecordType, lengths: Mapping[str, int | None]) -> None:
     for group in kind.aligned:
         present = {name: lengths[name] for name in group if lengths[name] is not None}
@@ -64,11 +73,7 @@ def encode(record: Record, max_bytes: int = MAX_BYTES) -> bytes:
     """
     kind = record.TYPE
     values = [getattr(record, spec.name) for spec in kind.fields]
-    for spec, value in zip(kind.fields, values, strict=True):
-        if value is None and not spec.nullable:
-            raise ContractViolation("null", f"{kind.name}.{spec.name} is required")
-        if spec.choices is not None:
-            _check_value(spec, value)
+    _check_row(kind, values)
     try:
         raw = _form(kind).message(values)
     except FieldError as e:
@@ -140,39 +145,15 @@ def _columns(batch: pa.RecordBatch, kind: RecordType) -> list[pa.Array | None]:
 
 
 def _project(spec: FieldSpec, column: pa.Array | None, kind: RecordType) -> Any:
-    if column is None:
+    """The one value of a column that Arrow read; what the contract says of it is checked with the whole row."""
+    if column is None or column.null_count:
         return None
     if spec.kind == "scalar":
-        value = column[0].as_py()
-        if value is None and not spec.nullable:
-            raise ContractViolation("null", f"{kind.name}.{spec.name} is required and null")
-        if spec.choices is not None:
-            _check_value(spec, value)
-        return value
-    if column.null_count:
-        if not spec.nullable:
-            raise ContractViolation("null", f"{kind.name}.{spec.name} is required and null")
-        return None
-    if spec.kind in ("ids", "floats"):
-        values = column[0].values
-        if values.null_count:
-            raise ContractViolation("null", f"{kind.name}.{spec.name} holds a null item")
-        return values.to_numpy(zero_copy_only=True)
-    value = column[0].as_py()
-    if spec.kind == "list":
-        if not spec.item_nullable and None in value:
-            raise ContractViolation("null", f"{kind.name}.{spec.name} holds a null item")
-        value = tuple(value)
-    _check_value(spec, value)
-    return value
-
-
-def _check_row(kind: RecordType, row: list[Any]) -> None:
-    for spec, value in zip(kind.fields, row, strict=True):
-        if value is None and not spec.nullable:
-            raise ContractViolation("null", f"{kind.name}.{spec.name} is required and null")
-        if spec.choices is not None:
-            _check_value(spec, value)
+        return column[0].as_py()
+    items = column[0].values
+    if items.null_count and not spec.item_nullable:
+        raise ContractViolation("null", f"{kind.name}.{spec.name} holds a null item")
+    return tuple(items.to_pylist()) if spec.kind == "list" else items.to_numpy(zero_copy_only=True)
 
 
 def decode(cls: type[T], raw: bytes, headers: Headers | None = None, max_bytes: int = MAX_BYTES) -> T:
@@ -198,8 +179,7 @@ def decode(cls: type[T], raw: bytes, headers: Headers | None = None, max_bytes: 
     if row is None:
         columns = _columns(_read_batch(raw), kind)
         row = [_project(spec, column, kind) for spec, column in zip(kind.fields, columns, strict=True)]
-    else:
-        _check_row(kind, row)
+    _check_row(kind, row)
     values = dict(zip((spec.name for spec in kind.fields), row, strict=True))
     if kind.aligned:
         _check_aligned(kind, {n: _length(values[n]) for group in kind.aligned for n in group})

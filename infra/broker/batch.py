@@ -20,7 +20,6 @@ Buffer = bytes | bytearray | memoryview
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size  # 61
-LENGTH_AT = 8
 OVERHEAD = 12  # base offset and length, not counted by the length field
 CRC_FROM = 21  # the checksum covers everything from the attributes on
 MAGIC = 2

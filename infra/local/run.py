@@ -102,6 +102,12 @@ class Display:
             self._last = now
             self.say(f"[{record.get('event', 'prepare')}] {text}".replace("[", r"\[", 1))
 
+    def waiting(self, names: list[str]) -> None:
+        """Say every two seconds which services are still awaited."""
+        if time.monotonic() - self._last > 2:
+            self._last = time.monotonic()
+            self.say(f"waiting for {', '.join(names)}")
+
     @contextlib.contextmanager
     def live(self) -> Iterator[None]:
         if not self.console.is_terminal:
@@ -170,10 +176,7 @@ def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
 def _waiting(display: Display, waiting: list[str], stop: threading.Event) -> None:
     if stop.is_set():
         raise UserError("interrupted while starting; nothing was lost", do="the same command goes on")
-    now = time.monotonic()
-    if now - display._last > 2:
-        display._last = now
-        display.say(f"waiting for {', '.join(waiting)}")
+    display.waiting(waiting)
 
 
 def conclude(
@@ -233,15 +236,3 @@ def _stop_on_signals() -> threading.Event:
     signal.signal(signal.SIGINT, handler)
     signal.signal(signal.SIGTERM, handler)
     return stop
-
-
-def finished_report(folder: RunDir) -> str | None:
-    """The result line of a finished run's report, when there is one."""
-    if not folder.report.exists():
-        return None
-    return next((line for line in folder.report.read_text().splitlines() if line.startswith("**")), None)
-
-
-def summary(folder: RunDir) -> dict[str, Any]:
-    """The run's stored preparation facts."""
-    return json.loads(folder.preparation.read_text()) if folder.preparation.exists() else {}

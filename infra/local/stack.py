@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -120,15 +119,6 @@ class Stack:
         self.supervisor.stop([[BROKER]])
         self.supervisor.kill_all()
         self.run.clear_stack()
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
-    """Poll a condition with a deadline; UserError naming `what` when it passes."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise UserError(f"{what} did not happen within {timeout_s:g} s")
-        time.sleep(0.05)
 
 
 def read_json(path: Path) -> dict[str, object]:

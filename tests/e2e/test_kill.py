@@ -10,7 +10,8 @@ from schemas.policy import TrainingUpdate
 from services.runtime.ledger import audit
 from tests.e2e.conftest import running, tiny
 
-UPDATES = 4 + 2 * (len(SERVICES) + 1)
+# Far more than the two that each kill waits for: on a quick machine training goes on while a service comes back.
+UPDATES = 6 * (len(SERVICES) + 1)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def live(cache, tmp_path_factory):
         tmp_path_factory.mktemp("kill") / "run",
         dispatch={"updates": UPDATES, "group_size": 4, "batch_groups": 2},
         sampler={"engine": "synthetic", "synthetic_min_s": 0.05, "synthetic_max_s": 0.6, "concurrency": 24},
-        trainer={"kind": "synthetic", "synthetic_update_s": 0.2},
+        trainer={"kind": "synthetic", "synthetic_update_s": 0.4},
         closure={"deadline_s": 120.0},
     )
     with running(settings) as stack:
