@@ -118,3 +118,4 @@ class RolloutCompleted(Record):
     ended_ms: int
     generation_ms: int
     tool_wait_ms: int
+    tool_findings: tuple[str, ...] | None = None  # what exploit detectors found in the attempt's tool calls

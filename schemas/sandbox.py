@@ -55,3 +55,4 @@ class SandboxResult(Record):
     infra_error: str | None
     started_ms: int
     ended_ms: int
+    findings: tuple[str, ...] | None = None  # exploit detectors that fired on the command: short stable words

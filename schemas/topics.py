@@ -11,7 +11,7 @@ from schemas.policy import EvaluationResult, PolicyGate, PolicyPublished, Traini
 from schemas.record import Record
 from schemas.rollout import Invocation, RolloutCompleted, RolloutRequested
 from schemas.sandbox import SandboxCommand, SandboxResult
-from schemas.verification import VerificationTrial, VerificationVerdict
+from schemas.verification import VerificationAlarm, VerificationCanary, VerificationTrial, VerificationVerdict
 
 DAY_MS = 24 * 3600 * 1000
 DLQ_SUFFIX = ".dlq"
@@ -74,6 +74,10 @@ VERIFICATION_TRIAL = _grouped("verification.trial.v1", VerificationTrial, ("veri
 VERIFICATION_VERDICT = _grouped(
     "verification.verdict.v1", VerificationVerdict, ("verifier",), ("closure", "verifier", "gate")
 )
+VERIFICATION_CANARY = _control("verification.canary.v1", VerificationCanary, ("verifier",), ("verifier",))
+VERIFICATION_ALARM = _control(
+    "verification.alarm.v1", VerificationAlarm, ("verifier",), ("verifier", "gate", "dispatch")
+)
 GROUP_CLOSED = _grouped("group.closed.v1", GroupClosed, ("closure",), ("admission", "closure"))
 GROUP_ADMISSION = _grouped(
     "group.admission.v1", GroupAdmission, ("admission", "trainer"), ("trainer", "dispatch", "admission")
@@ -93,6 +97,8 @@ ALL: tuple[Topic, ...] = (
     ROLLOUT_COMPLETED,
     VERIFICATION_TRIAL,
     VERIFICATION_VERDICT,
+    VERIFICATION_CANARY,
+    VERIFICATION_ALARM,
     GROUP_CLOSED,
     GROUP_ADMISSION,
     POLICY_PUBLISHED,

@@ -1,4 +1,4 @@
-"""Records of verification: each check run and the one verdict of a trial attempt."""
+"""Records of verification: each check run, the one verdict of a trial attempt, canaries and alarms."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ class VerificationTrial(Record):
     host_pressure: float | None  # share of time some task waited for a CPU over the last 10 s; None: not measurable
     started_ms: int
     ended_ms: int
+    hash_seed: int | None = None  # PYTHONHASHSEED of the candidate's interpreter
+    backend: str | None = None  # which kind of sandbox it was
+    cases_right: int | None = None  # only known where the objective asks for every case
+    host_wait_s: float | None = None  # runnable without a CPU
+    wall_s: float | None = None
 
 
 @record("verification.verdict", headers=(*_HEADERS, "policy_version", "verdict"))
@@ -74,3 +79,51 @@ class VerificationVerdict(Record):
     tool_wait_ms: int
     verification_started_ms: int
     verification_ended_ms: int
+    objective: str | None = None  # how the reward was composed; None: all_pass
+    partial_score: float | None = None  # share of right answers, under an objective that declares partial credit
+    findings: tuple[str, ...] | None = None  # exploit detectors that fired (stable words); not part of the reward
+    certificate: str | None = None  # digest of the check-set's certificate
+    backend: str | None = None
+    retry: int | None = None  # pending: how many faults so far
+
+
+@record("verification.canary", headers=("run_id", "kind", "task_id", "verdict"))
+@dataclass(frozen=True, slots=True)
+class VerificationCanary(Record):
+    """A judgement whose right answer was known beforehand (reference, known_bad), or a pass judged again (audit)."""
+
+    run_id: str
+    canary_id: str
+    kind: Literal["reference", "known_bad", "audit"]
+    task_id: str
+    check_digest: str
+    verifier_digest: str
+    candidate_digest: str
+    trial_id: str | None  # audit: of the pass that was judged again
+    policy_version: int | None  # audit: of that pass
+    expected: Literal["pass", "fail"]
+    verdict: Verdict
+    cause: str
+    runs: int
+    log_ratio: float | None  # of the sequential test on the check-set's references after this one
+    started_ms: int
+    ended_ms: int
+
+
+@record("verification.alarm", headers=("run_id", "kind", "severity"))
+@dataclass(frozen=True, slots=True)
+class VerificationAlarm(Record):
+    """Something about the verdicts themselves is wrong. `stop`: nothing more may be trained on them."""
+
+    run_id: str
+    alarm_id: str
+    kind: Literal["soundness", "leak", "quarantine", "unknown_rate", "exploits"]
+    severity: Literal["stop", "warn"]
+    task_id: str | None
+    check_digest: str | None
+    policy_version: int | None
+    count: int
+    total: int
+    bound: float | None
+    detail: str
+    raised_ms: int

@@ -61,6 +61,18 @@ class Tasks(Section):
 
     source: str = "catalogue"
     seed: int = 0
+    certificates: str = Field("", description="file of certificates; empty: the ones shipped with the catalogue")
+    allow_uncertified: bool = Field(False, description="also train on check sets without a valid certificate")
+    leak_canaries: int = Field(0, ge=0, description="unsolvable tasks among the training tasks; a solved one stops")
+
+
+class Isolation(Section):
+    """What jails are made of, for sandbox and verifier alike."""
+
+    backend: Literal["bubblewrap", "docker"] = "bubblewrap"
+    docker_url: str = Field("", description="address of the Docker Engine; empty: DOCKER_HOST or its usual socket")
+    docker_image: str = Field("", description="image with Python 3.11 or newer; empty: the staged interpreter")
+    docker_runtime: str = Field("", description="for example runsc (gVisor); empty: the engine's default")
 
 
 class Sampling(Section):
@@ -97,7 +109,6 @@ class Sampler(Section):
 class Sandbox(Section):
     """Exploration workspaces."""
 
-    backend: Literal["bubblewrap"] = "bubblewrap"
     workers: int = Field(2, ge=1)
     workspaces: int = Field(160, ge=1, description="live workspaces in one sandbox service")
     cpu_s: float = Field(0.1, gt=0, description="CPU seconds of one public check run")
@@ -114,7 +125,8 @@ class Verifier(Section):
     workers: int = Field(2, ge=1)
     trials: int = Field(3, ge=1, description="k: every one must pass")
     infra_retries: int = Field(3, ge=0)
-    min_evidence: Literal["E1", "E2", "E3"] = "E2"
+    retry_backoff_s: float = Field(0.1, ge=0, description="before the first repeat after a fault; doubles")
+    min_evidence: Literal["E1", "E2", "E3", "E4"] = "E2"
     call_cpu_s: float = Field(0.1, gt=0)
     wall_s: float = Field(10.0, gt=0)
     memory_mb: int = Field(256, ge=32)
@@ -122,6 +134,14 @@ class Verifier(Section):
     reuse: bool = Field(True, description="reuse the verdict of an identical candidate at identical digests")
     format_weight: float = Field(0.0, ge=0)
     length_weight: float = Field(0.0, ge=0)
+    objective: Literal["all_pass", "partial_cases"] = Field(
+        "all_pass", description="partial_cases: a fail earns partial_weight times its share of right answers"
+    )
+    partial_weight: float = Field(0.3, ge=0, description="only read by the objective partial_cases")
+    canary_share: float = Field(0.02, ge=0, le=0.5, description="known answers judged beside the candidates")
+    audit_share: float = Field(0.02, ge=0, le=0.5, description="passes that are judged again, harder")
+    unknown_alarm_rate: float = Field(0.2, gt=0, le=1, description="unknown verdicts of one version above this: alarm")
+    unknown_alarm_count: int = Field(40, ge=1, description="verdicts of a version before its unknown rate counts")
 
     @model_validator(mode="after")
     def _priority(self) -> Verifier:
@@ -236,6 +256,7 @@ class RunSettings(BaseSettings):
     coldstart: ColdStart = ColdStart()
     dispatch: Dispatch = Dispatch()
     sampler: Sampler = Sampler()
+    isolation: Isolation = Isolation()
     sandbox: Sandbox = Sandbox()
     verifier: Verifier = Verifier()
     closure: Closure = Closure()

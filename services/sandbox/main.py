@@ -8,9 +8,8 @@ from pathlib import Path
 from schemas.topics import SANDBOX_COMMAND
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.errors import UserError
-from services.runtime.jail import selftest
+from services.runtime.jail.backend import open_backend
 from services.runtime.jail.instance import SLOTS
-from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import MIB, Limits
 from services.runtime.loop import run_service
 from services.runtime.settings import RunSettings, Sandbox
@@ -55,9 +54,9 @@ def main(settings: RunSettings, ready_file: Path | None = None, health_port: int
     """Run until SIGTERM. Raises UserError when no sandbox can be made or one of the escape probes deviates."""
     wanted = settings.sandbox
     # A slot beside each live jail for every worker: one may be closing while the next starts.
-    host = JailHost(min(SLOTS, wanted.workspaces + 2 * wanted.workers))
+    host = open_backend(settings.isolation, min(SLOTS, wanted.workspaces + 2 * wanted.workers))
     try:
-        selftest.check(host)
+        host.check()
 
         def make_core(context: ServiceContext) -> SandboxCore:
             tasks = PublicTasks(context.store)
@@ -68,7 +67,7 @@ def main(settings: RunSettings, ready_file: Path | None = None, health_port: int
                     what = f"the run's task set cannot be read: {error}"
                     raise UserError(what, f"tasks/{settings.taskset_digest}", "prepare the run again") from error
             operator = Operator(host, limits(wanted), Known())
-            generation = f"{host.instance.label}@{context.clock.now_ms()}"
+            generation = f"{host.label}@{context.clock.now_ms()}"
             return SandboxCore(wanted, tasks.fixture, operator, generation, context.clock.now_ms)
 
         spec = ServiceSpec("sandbox", inputs=(SANDBOX_COMMAND,), workers=wanted.workers, max_jobs=256)

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from services.runtime.jail import program
-from services.runtime.jail.launcher import JailHost
+from services.runtime.jail.backend import Backend
 from services.runtime.jail.limits import JailFault, Limits
 from services.runtime.jail.session import Server
 from services.sandbox import checks, edits
@@ -102,7 +102,7 @@ def _key(fixture: Fixture, tree: Mapping[str, str]) -> tuple[str, str]:
 class Operator:
     """Carries out operations; thread-safe as long as no workspace has two at once."""
 
-    def __init__(self, host: JailHost, limits: Limits, known: Known) -> None:
+    def __init__(self, host: Backend, limits: Limits, known: Known) -> None:
         self._host = host
         self._limits = limits
         self._known = known
@@ -193,7 +193,7 @@ class Operator:
 
     def _launch(self, workspace: Workspace) -> Server:
         """A fresh jail; one more try on another slot before it counts as a fault."""
-        processes = 0 if self._host.layout.version else self._limits.processes
+        processes = 0 if self._host.counts_processes else self._limits.processes
         for tries in range(_LAUNCH_TRIES):
             try:
                 jail = self._host.launch(self._limits)

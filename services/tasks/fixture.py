@@ -12,7 +12,17 @@ from typing import Any
 from services.tasks import comparators, values
 from services.tasks.comparators import Outcome
 
-__all__ = ["Budgets", "CheckSet", "Example", "Fixture", "Outcome", "canonical", "content_digest"]
+__all__ = [
+    "Budgets",
+    "CheckSet",
+    "Example",
+    "Fixture",
+    "HiddenTests",
+    "ObjectClass",
+    "Outcome",
+    "canonical",
+    "content_digest",
+]
 
 # One in ten calls of a trial is asked twice: an answer that depends on more than the arguments shows itself.
 REPEAT_SHARE = 0.1
@@ -68,10 +78,69 @@ class Example:
 
 
 @dataclass(frozen=True)
+class ObjectClass:
+    """A class of linked nodes that may appear in arguments and answers, by its fields in the order that they are told.
+
+    `module` empty: a plain class of that name is made beside the candidate; else it is the candidate's own
+    `module.name`. Nodes are rebuilt without calling `__init__`.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    module: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Canonical-JSON-able data."""
+        return {"name": self.name, "fields": list(self.fields), "module": self.module}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "ObjectClass":
+        """Inverse of `to_json`. Raises KeyError or TypeError."""
+        return cls(document["name"], tuple(document["fields"]), document["module"])
+
+
+@dataclass(frozen=True)
+class HiddenTests:
+    """pytest files that judge a module. `outside`: they run in a trusted process over an interface that asks the jail.
+
+    `api` is the canonical-JSON-able manifest of that interface (see `services/tasks/api.py`). `inside` (evidence E1):
+    they run in the candidate's interpreter, so that a pass proves nothing. `expected` are the test ids (relative file,
+    `::`, name) that must all be reported as passed.
+    """
+
+    files: Mapping[str, str]
+    module: str
+    mode: str
+    expected: tuple[str, ...]
+    api: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Canonical-JSON-able data."""
+        return {
+            "files": dict(self.files),
+            "module": self.module,
+            "mode": self.mode,
+            "expected": list(self.expected),
+            "api": dict(self.api),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "HiddenTests":
+        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError."""
+        fields = dict(document)
+        if fields["mode"] not in ("outside", "inside"):
+            raise ValueError(f"mode {fields['mode']!r} of hidden tests is neither outside nor inside")
+        fields["expected"] = tuple(fields["expected"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
 class Fixture:
     """The public half of a task: everything that sampler, sandbox and policy may see.
 
     `first_failure` is what the unrepaired code did on the first public check, in the words of `feedback`.
+    `hosts` ("name:port") are what its exploration workspaces may reach through a proxy outside; none by default.
+    `objects` are the classes of linked nodes that its calls exchange.
     """
 
     task_id: str
@@ -88,6 +157,8 @@ class Fixture:
     comparator: str
     deterministic: bool
     check_digest: str
+    hosts: tuple[str, ...] = ()
+    objects: tuple[ObjectClass, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -95,8 +166,8 @@ class Fixture:
         return content_digest(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """The public half as canonical-JSON-able data."""
-        return {
+        """The public half as canonical-JSON-able data; what is empty by default is left out, so digests keep."""
+        out = {
             "task_id": self.task_id,
             "family": self.family,
             "problem": self.problem,
@@ -116,6 +187,11 @@ class Fixture:
             "deterministic": self.deterministic,
             "check_digest": self.check_digest,
         }
+        if self.hosts:
+            out["hosts"] = list(self.hosts)
+        if self.objects:
+            out["objects"] = [kind.to_json() for kind in self.objects]
+        return out
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Fixture":
@@ -125,6 +201,8 @@ class Fixture:
         fields["tools"] = tuple(fields["tools"])
         fields["budgets"] = Budgets(**fields["budgets"])
         fields["public_checks"] = tuple(Example.from_json(example) for example in fields["public_checks"])
+        fields["hosts"] = tuple(fields.get("hosts", ()))
+        fields["objects"] = tuple(ObjectClass.from_json(kind) for kind in fields.get("objects", ()))
         comparators.parse(fields["comparator"])
         return cls(**fields)
 
@@ -152,6 +230,8 @@ class CheckSet:
     decoys: tuple[Example, ...] = ()
     oracle_digest: str = ""
     reference: Mapping[str, str] = field(default_factory=dict)
+    objects: tuple[ObjectClass, ...] = ()
+    hidden_tests: HiddenTests | None = None
     _fixed: dict[str, Example] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -167,8 +247,8 @@ class CheckSet:
         return content_digest(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """The hidden half as canonical-JSON-able data."""
-        return {
+        """The hidden half as canonical-JSON-able data; what is empty by default is left out, so digests keep."""
+        out = {
             "task_id": self.task_id,
             "problem": self.problem,
             "entry": self.entry,
@@ -182,6 +262,11 @@ class CheckSet:
             "oracle_digest": self.oracle_digest,
             "reference": dict(self.reference),
         }
+        if self.objects:
+            out["objects"] = [kind.to_json() for kind in self.objects]
+        if self.hidden_tests is not None:
+            out["hidden_tests"] = self.hidden_tests.to_json()
+        return out
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "CheckSet":
@@ -190,6 +275,9 @@ class CheckSet:
         fields["fixed_cases"] = tuple(Example.from_json(case) for case in fields["fixed_cases"])
         fields["decoys"] = tuple(Example.from_json(example) for example in fields["decoys"])
         fields["known_bad"] = tuple(fields["known_bad"])
+        fields["objects"] = tuple(ObjectClass.from_json(kind) for kind in fields.get("objects", ()))
+        if "hidden_tests" in fields:
+            fields["hidden_tests"] = HiddenTests.from_json(fields["hidden_tests"])
         return cls(**fields)
 
     def inputs(self, rng: random.Random) -> list[tuple[Any, ...]]:

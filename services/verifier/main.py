@@ -10,8 +10,7 @@ from pathlib import Path
 from schemas.topics import ROLLOUT_COMPLETED, VERIFICATION_VERDICT
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.errors import UserError
-from services.runtime.jail import selftest
-from services.runtime.jail.launcher import JailHost
+from services.runtime.jail.backend import open_backend
 from services.runtime.jail.limits import MIB, Limits
 from services.runtime.loop import run_service
 from services.runtime.settings import RunSettings, Verifier
@@ -89,9 +88,9 @@ def bounds(settings: Verifier) -> trial.Bounds:
 def main(settings: RunSettings, ready_file: Path | None = None, health_port: int = 0) -> int:
     """Run until SIGTERM. Raises UserError when no sandbox can be made or one of the escape probes deviates."""
     workers = settings.verifier.workers
-    host = JailHost(workers * 2)
+    host = open_backend(settings.isolation, workers * 2)
     try:
-        selftest.check(host)
+        host.check()
         run_bounds = bounds(settings.verifier)
 
         def check_run(candidate: Admitted, check: CheckSet, seed: int) -> Facts:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.runtime.jail import program, session
-from services.runtime.jail.launcher import JailHost
+from services.runtime.jail.backend import Backend
 from services.runtime.jail.limits import JailFault, Limits, Usage, host_oom_kills, host_pressure
 from services.tasks import comparators, values
 from services.tasks.answers import UNENCODABLE, outcome_of
@@ -64,7 +64,7 @@ class Comparison:
         return "wrong_value" if got.error is None and expected.error is None else "wrong_exception"
 
 
-def run(host: JailHost, tree: Mapping[str, str], check: CheckSet, seed: int, bounds: Bounds) -> Facts:
+def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, bounds: Bounds) -> Facts:
     """One check run of a candidate's tree. Never raises for anything that the candidate does.
 
     Raises whatever the check set raises while it makes inputs and expected answers.
@@ -88,7 +88,7 @@ def run(host: JailHost, tree: Mapping[str, str], check: CheckSet, seed: int, bou
     try:
         transcript = session.run_trial(
             jail, bounds.limits, what, calls, comparison.accept, min(bounds.call_cpu_s, check.call_cpu_s),
-            _IMPORT_CPU_S, bounds.wall_s, bounds.boot_s, 0 if host.layout.version else bounds.limits.processes,
+            _IMPORT_CPU_S, bounds.wall_s, bounds.boot_s, 0 if host.counts_processes else bounds.limits.processes,
         )  # fmt: skip
     except JailFault as fault:
         return Facts(fault="no_boot", booted=False, import_error=str(fault))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SHARED = {"runtime", "agent", "tasks", "planner"}
-PURE = {"agent", "tasks", "planner"}
+SHARED = {"runtime", "agent", "tasks", "planner", "watch"}
+PURE = {"agent", "tasks", "planner", "watch"}
 CLIENTS = {"kafka", "aiokafka", "faust", "minio", "docker", "confluent_kafka"}
 
 

@@ -1,4 +1,4 @@
-"""Starts jails: a `JailHost` per service owns spawner, slots and the staged interpreter; a `Jail` is one of them."""
+"""The bubblewrap backend: a `JailHost` per service owns spawner, slots and the staged interpreter of its jails."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from services.runtime.errors import UserError
 from services.runtime.jail import cgroup, seccomp, tree
+from services.runtime.jail.backend import PLAIN, Options
 from services.runtime.jail.instance import SLOTS, Instance
 from services.runtime.jail.limits import JailFault, Limits, Usage
 
@@ -64,7 +66,7 @@ def bwrap_arguments(bwrap: str, root: Path, limits: Limits) -> list[str]:
     ]  # fmt: skip
 
 
-class Jail:
+class BubblewrapJail:
     """One running jail: pipes to its worker and the kernel's evidence about it. Used by one thread at a time."""
 
     def __init__(
@@ -174,7 +176,9 @@ class Jail:
 
 
 class JailHost:
-    """Owner of everything that jails need. Thread-safe; `close` ends every jail."""
+    """The bubblewrap backend. Thread-safe; `close` ends every jail."""
+
+    name = "bubblewrap"
 
     def __init__(self, slots: int, instance: Instance | None = None) -> None:
         """Stage the interpreter, take an instance number, sweep leftovers, start the spawner. Raises UserError."""
@@ -233,8 +237,25 @@ class JailHost:
         """How many slots could not be cleaned and are out of use."""
         return self._retired
 
-    def launch(self, limits: Limits) -> Jail:
+    @property
+    def label(self) -> str:
+        """Names everything that belongs to this owner on its machine."""
+        return self.instance.label
+
+    @property
+    def counts_processes(self) -> bool:
+        """Whether the kernel bounds and counts processes per jail."""
+        return bool(self.layout.version)
+
+    def check(self) -> None:
+        """Run the escape self-test. Raises UserError."""
+        from services.runtime.jail import selftest
+
+        selftest.check(self)
+
+    def launch(self, limits: Limits, options: Options = PLAIN) -> BubblewrapJail:
         """Start a jail; its worker says nothing before it is asked. Raises JailFault."""
+        del options
         with self._lock:
             if not self._free:
                 raise JailFault("no free sandbox slot")
@@ -263,7 +284,7 @@ class JailHost:
             raise JailFault(f"a sandbox did not start: {error}") from error
         for fd in (request_r, reply_w, log_w):
             os.close(fd)
-        return Jail(self, slot, (int(answer["pid"]), fds[0]), (request_w, reply_r, log_r), before)
+        return BubblewrapJail(self, slot, (int(answer["pid"]), fds[0]), (request_w, reply_r, log_r), before)
 
     def _request(self, slot: Slot, limits: Limits) -> dict[str, object]:
         rlimits = [
@@ -333,8 +354,10 @@ class JailHost:
         self.instance.sweep_own(self.layout)
         self.instance.release()
 
-    def __enter__(self) -> JailHost:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

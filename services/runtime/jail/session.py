@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from services.runtime.jail.launcher import Jail
+from services.runtime.jail.backend import Jail
 from services.runtime.jail.limits import JailFault, Limits
 
 MAX_FRAME = 1024 * 1024

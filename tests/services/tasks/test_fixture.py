@@ -32,7 +32,7 @@ def test_documents_round_trip(tasks: TaskSet) -> None:
 def test_public_half_holds_nothing_hidden(tasks: TaskSet) -> None:
     """No reference line, known-bad tree or hidden case is in what sampler and sandbox load."""
     document = json.loads(tasks.public_document())
-    assert set(document["fixtures"][0]) == {field.name for field in dataclasses.fields(Fixture)}
+    assert set(document["fixtures"][0]) <= {field.name for field in dataclasses.fields(Fixture)}
     assert b"known_bad" not in tasks.public_document()
     assert b"oracle" not in tasks.public_document()
     for fixture in tasks.fixtures:
