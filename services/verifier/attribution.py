@@ -28,7 +28,11 @@ _ENDINGS = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What controller and kernel saw of one check run. `fault`: the jail or the controller itself failed."""
+    """What controller and kernel saw of one check run. `fault`: the jail or the controller itself failed.
+
+    `boot_s`: from the start of the jail to its `boot` handshake, before any code of the candidate. `right`: how many
+    answers were right, only counted where the objective asks for every case. `hash_seed`, `backend`: how it ran.
+    """
 
     fault: str | None = None
     booted: bool = True
@@ -44,6 +48,10 @@ class Facts:
     cpu_limit: float = 0.0
     pressure: float | None = None
     host_oom: bool = False
+    hash_seed: int | None = None
+    backend: str = ""
+    right: int | None = None
+    boot_s: float | None = None
 
 
 def attribute(facts: Facts) -> tuple[Outcome, str]:

@@ -48,6 +48,11 @@ def trials(record: RolloutCompleted, check: CheckSet, judgement: Judgement) -> l
             host_pressure=run.facts.pressure,
             started_ms=run.started_ms,
             ended_ms=run.ended_ms,
+            hash_seed=run.facts.hash_seed,
+            backend=run.facts.backend or None,
+            cases_right=run.facts.right,
+            host_wait_s=run.facts.usage.host_wait_s,
+            wall_s=run.facts.wall_s,
         )
         for run in judgement.runs
     ]
