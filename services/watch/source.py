@@ -1,0 +1,57 @@
+"""Parses a candidate's source in a trusted process only within bounds that the compiler's own stack can bear."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+import warnings
+
+MAX_CHARS = 64 * 1024
+MAX_TOKENS_IN_A_LINE = 600
+MAX_BRACKETS = 40
+MAX_INDENTS = 40
+MAX_ELIFS = 200
+MAX_DIGITS = 400
+
+
+def parse(text: str) -> ast.Module | None:
+    """The syntax tree, or None for text that is no Python or nests more than the bounds above.
+
+    The compiler is written with recursion: hostile nesting can overflow its stack and end the process. What can nest
+    (brackets, blocks, operators within one logical line, chains of elif) is counted on tokens first, which needs none.
+    """
+    if len(text) > MAX_CHARS or not _bounded(text):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+
+
+def _bounded(text: str) -> bool:
+    brackets = indents = line = elifs = 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            line += 1
+            if token.type == tokenize.NEWLINE:
+                line = 0
+            elif token.type == tokenize.INDENT:
+                indents += 1
+            elif token.type == tokenize.DEDENT:
+                indents -= 1
+            elif token.type == tokenize.OP:
+                brackets += (token.string in "([{") - (token.string in ")]}")
+            elif token.string == "elif":
+                elifs += 1
+            elif token.type == tokenize.NUMBER and len(token.string) > MAX_DIGITS:
+                return False
+            if max(brackets - MAX_BRACKETS, indents - MAX_INDENTS, elifs - MAX_ELIFS) > 0:
+                return False
+            if line > MAX_TOKENS_IN_A_LINE:
+                return False
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return False
+    return True
