@@ -93,6 +93,7 @@ class Attempt:
         self.newest_version = -1
         self.generation_ms = 0
         self.tool_wait_ms = 0
+        self.findings: set[str] = set()
         self.need: Need
         self._harness = harness
         self._sequence = 0
@@ -139,6 +140,7 @@ class Attempt:
         if record.status in ("workspace_lost", "infra"):
             self.fail("sandbox_lost", record.infra_error or record.status)
             return
+        self.findings.update(record.findings or ())
         since = self._last.ended_ms if self._last else record.started_ms
         self.tool_wait_ms += max(0, record.ended_ms - since)
         self._spent_ms += max(0, record.ended_ms - record.started_ms)
@@ -303,4 +305,5 @@ def ending(
         ended_ms=now_ms,
         generation_ms=attempt.generation_ms if attempt else 0,
         tool_wait_ms=attempt.tool_wait_ms if attempt else 0,
+        tool_findings=tuple(sorted(attempt.findings)) if attempt else None,
     )

@@ -83,6 +83,7 @@ def test_a_whole_trial_is_recorded_token_for_token():
     assert last.diff == "diff of t/00000000/0.0.2.0"
     assert last.policy_tokens == sum(len(c.sampled_ids) for c in (first, second, third))
     assert last.policy_version == last.newest_version == 0
+    assert last.tool_findings == ("edit_finding", "test_finding")
     world.settle()
     assert not world.sampler.watermarks.unfinished()
 

@@ -119,6 +119,7 @@ def command_result(command: SandboxCommand, status: str = "ok", generation: str 
         infra_error=None if status in ("ok", "refused") else status,
         started_ms=command.issued_ms,
         ended_ms=command.issued_ms + 5,
+        findings=(f"{command.tool}_finding",) if command.tool in ("test", "edit") else None,
     )
 
 
