@@ -110,7 +110,7 @@ class TaskSet:
 
     def public_document(self) -> bytes:
         """Canonical JSON of the public half with its content digest."""
-        return _sealed(self._public_body())
+        return sealed(self._public_body())
 
     def hidden_document(self) -> bytes:
         """Canonical JSON of the hidden half with its content digest. Raises BadDocument if a check set is missing."""
@@ -122,12 +122,12 @@ class TaskSet:
             "name": self.name,
             "checks": [self.checks.by_id[fixture.task_id].to_json() for fixture in self.fixtures],
         }
-        return _sealed(body)
+        return sealed(body)
 
 
 def load_public(document: bytes) -> TaskSet:
     """The task set of a public document, without check sets. Raises BadDocument."""
-    body = _opened(document, PUBLIC_FORMAT)
+    body = opened(document, PUBLIC_FORMAT)
     try:
         fixtures = tuple(Fixture.from_json(item) for item in body["fixtures"])
         splits = {name: tuple(members) for name, members in body["splits"].items()}
@@ -138,7 +138,7 @@ def load_public(document: bytes) -> TaskSet:
 
 def load_hidden(document: bytes) -> CheckSets:
     """The check sets of a hidden document. Raises BadDocument."""
-    body = _opened(document, HIDDEN_FORMAT)
+    body = opened(document, HIDDEN_FORMAT)
     try:
         checks = [CheckSet.from_json(item) for item in body["checks"]]
         return CheckSets(body["name"], {check.task_id: check for check in checks})
@@ -146,11 +146,13 @@ def load_hidden(document: bytes) -> CheckSets:
         raise BadDocument(f"hidden task document: malformed content ({error!r})") from error
 
 
-def _sealed(body: dict[str, Any]) -> bytes:
+def sealed(body: dict[str, Any]) -> bytes:
+    """Canonical JSON of a document (which names its `format`) with its content digest."""
     return canonical({**body, "digest": content_digest(body)})
 
 
-def _opened(document: bytes, wanted: str) -> dict[str, Any]:
+def opened(document: bytes, wanted: str) -> dict[str, Any]:
+    """Inverse of `sealed` for a document of the format `wanted`. Raises BadDocument."""
     try:
         body = json.loads(document)
     except ValueError as error:
