@@ -8,7 +8,8 @@ Grammar, once per file, nothing before, between or after:
     @@ -START[,COUNT] +START[,COUNT] @@      one or more, ascending, every context and removed line exactly as stated
      context / -removed / +added / \\ No newline at end of file
 
-There are no renames, copies, modes other than 100644, links, binary patches or quoted names, and no fuzz.
+There are no renames, copies, modes other than 100644, links, binary patches or quoted names, and no fuzz. A hunk
+changes at least one line. Work grows linearly with diff and fixture.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from services.verifier import paths
+from services.verifier import paths, source
 
 MAX_DIFF_BYTES = 256 * 1024
 MAX_FILES = 50
@@ -26,11 +27,9 @@ MAX_CHANGED_LINES = 2_000
 MAX_FILE_BYTES = 1024 * 1024
 
 _HUNK = re.compile(
-    r"@@ -(\d{1,7})(?:,(\d{1,7}))? \+(\d{1,7})(?:,(\d{1,7}))? @@(?: [^\x00-\x08\x0b-\x1f]*)?\Z", re.ASCII
+    r"@@ -(N)(?:,(N))? \+(N)(?:,(N))? @@(?: [^\x00-\x08\x0b-\x1f\x7f]*)?\Z".replace("N", r"0|[1-9]\d{0,6}"), re.ASCII
 )
 _INDEX = re.compile(r"index [0-9a-f]{4,64}\.\.[0-9a-f]{4,64}(?: 100644)?\Z", re.ASCII)
-_COOKIE = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.ASCII)
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _NO_NEWLINE = "\\ No newline at end of file"
 _MODES = {"new file mode 100644": "new", "deleted file mode 100644": "deleted"}
 
@@ -86,31 +85,18 @@ def _compared(tree: dict[str, str], base: Mapping[str, str], globs: Sequence[str
         if fault:
             raise Refused(fault, path)
         if path in tree:
-            _check_text(path, tree[path])
-    if all(_insignificant(tree.get(path), base.get(path)) for path in changed):
-        raise Refused(
-            "no_change", "nothing but blank lines or trailing spaces differs" if changed else "trees are equal"
-        )
+            _check_text(path, tree[path], base.get(path, ""))
+    if all(source.same_program(path, tree.get(path), base.get(path)) for path in changed):
+        raise Refused("no_change", "nothing but layout and comments differs" if changed else "trees are equal")
     return Admitted(tree, changed)
 
 
-def _insignificant(new: str | None, old: str | None) -> bool:
-    if new is None or old is None:
-        return False
-    return [line.rstrip() for line in new.split("\n") if line.strip()] == [
-        line.rstrip() for line in old.split("\n") if line.strip()
-    ]
-
-
-def _check_text(path: str, text: str) -> None:
+def _check_text(path: str, text: str, old: str) -> None:
     if len(text.encode()) > MAX_FILE_BYTES:
         raise Refused("file_too_large", path)
-    if _CONTROL.search(text):
-        raise Refused("control_character", path)
-    for line in text.split("\n", 2)[:2]:
-        cookie = _COOKIE.match(line)
-        if cookie and cookie[1].lower().replace("_", "-") not in ("utf-8", "utf8"):
-            raise Refused("encoding_cookie", path)
+    fault = source.text_fault(text, old)
+    if fault:
+        raise Refused(fault, path)
 
 
 class _Lines:
@@ -150,7 +136,7 @@ def _path(line: str, marker: str, prefix: str, lines: _Lines) -> str | None:
     path = name[len(prefix) :]
     fault = paths.name_fault(path)
     if fault:
-        raise Refused(fault, path[:80])
+        raise Refused(fault, ascii(path[:80]))
     return path
 
 
@@ -195,7 +181,7 @@ def _one_file(
     if old is None:
         if path in base:
             raise Refused("exists", path)
-        fault = paths.addition_fault(path, tree)
+        fault = paths.addition_fault(path, base, tree)
         if fault:
             raise Refused(fault, path)
     elif path not in base:
@@ -229,6 +215,8 @@ def _hunks(lines: _Lines, old_text: str) -> str:
         if len(out) != (new_start - 1 if new_count else new_start):
             raise Refused("context", f"hunk at new line {new_start}")
         at, edits = _body(lines, old, begin, old_count, new_count, out)
+        if not edits:
+            raise lines.fail("a hunk that changes nothing")
         changed += edits
         if changed > MAX_CHANGED_LINES:
             raise Refused("too_many_lines")
