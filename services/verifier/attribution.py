@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import statistics
+import threading
+from collections import deque
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from services.runtime.jail.limits import Usage
@@ -14,6 +17,7 @@ PRESSURE_GATE = 0.6
 _WAIT_SHARE = 0.25
 _BUSY_SHARE = 0.5
 _LIMIT_SHARE = 0.9
+_LATE_BOOT = 3.0
 
 NOTHING_MEASURED = Usage()
 
@@ -30,8 +34,9 @@ _ENDINGS = {
 class Facts:
     """What controller and kernel saw of one check run. `fault`: the jail or the controller itself failed.
 
-    `boot_s`: from the start of the jail to its `boot` handshake, before any code of the candidate. `right`: how many
-    answers were right, only counted where the objective asks for every case. `hash_seed`, `backend`: how it ran.
+    `boot_s`: from the start of the jail to its `boot` handshake, before any code of the candidate; `usual_boot_s`: the
+    median of the jails before it on this host. `right`: how many answers were right, only counted where the objective
+    asks for every case. `hash_seed`, `backend`: how it ran.
     """
 
     fault: str | None = None
@@ -52,10 +57,16 @@ class Facts:
     backend: str = ""
     right: int | None = None
     boot_s: float | None = None
+    usual_boot_s: float | None = None
 
 
 def attribute(facts: Facts) -> tuple[Outcome, str]:
-    """(outcome, cause). Before the `boot` handshake everything is infrastructure, after it the candidate by default."""
+    """(outcome, cause). Before the `boot` handshake everything is infrastructure, after it the candidate by default.
+
+    After `boot` three things alone are infrastructure, each shown by a counter that no candidate can write: the owner
+    of the jail died (and the jail with it), the whole host's memory killer struck below the jail's own limit, and a
+    deadline passed while the host kept the jail waiting for a CPU. What could not be measured shows nothing.
+    """
     if facts.fault is not None or not facts.booted:
         return "infra", facts.fault or "no_boot"
     resources = _resources(facts)
@@ -63,6 +74,8 @@ def attribute(facts: Facts) -> tuple[Outcome, str]:
         return resources
     if facts.ending == "deadline":
         return _deadline(facts)
+    if facts.ending == "eof" and facts.usage.lost:
+        return "infra", "jail_lost"
     if facts.ending == "eof" and facts.cpu_limit and (facts.usage.cpu_s or 0.0) >= _LIMIT_SHARE * facts.cpu_limit:
         return "fail", "cpu_limit"  # the kernel ended it (RLIMIT_CPU): a loop in C never sees the worker's own timer
     if facts.ending in _ENDINGS:
@@ -71,8 +84,6 @@ def attribute(facts: Facts) -> tuple[Outcome, str]:
         return "fail", "syntax_error" if facts.import_error in ("SyntaxError", "IndentationError") else "import_error"
     if facts.rejection is not None:
         return "fail", facts.rejection
-    if facts.ending == "eof" and facts.host_oom:
-        return "infra", "host_oom"
     if facts.ending != "complete" or not facts.ready or facts.answered < facts.wanted:
         return "fail", "crash" if facts.ready else "no_ready"
     return "pass", "ok"
@@ -83,6 +94,8 @@ def _resources(facts: Facts) -> tuple[Outcome, str] | None:
     if usage.oom_kills:
         peak = usage.memory_bytes
         # The group's counter also counts kills by the whole host's killer; then the group itself was below its limit.
+        # Without kills of its own (or without a count of them) nothing in this jail was killed for memory: the host's
+        # count rises for every other jail as well.
         if facts.host_oom and peak is not None and peak < _LIMIT_SHARE * facts.memory_limit:
             return "infra", "host_oom"
         return "fail", "oom"
@@ -93,10 +106,35 @@ def _resources(facts: Facts) -> tuple[Outcome, str] | None:
 
 def _deadline(facts: Facts) -> tuple[Outcome, str]:
     usage = facts.usage
-    if usage.cpu_s is not None and usage.cpu_s >= _BUSY_SHARE * facts.wall_s:
+    if usage.cpu_s is None or usage.cpu_s >= _BUSY_SHARE * facts.wall_s:
         return "fail", "timeout"
     pressed = facts.pressure is not None and facts.pressure >= PRESSURE_GATE
-    waited = usage.host_wait_s is None or usage.host_wait_s >= _WAIT_SHARE * facts.wall_s
-    if pressed and waited:
+    if pressed and _waited(facts):
         return "infra", "host_starved"
     return "fail", "timeout"
+
+
+def _waited(facts: Facts) -> bool:
+    """Whether the host kept the jail waiting for a CPU; where that is not measured, whether it was late to boot."""
+    if facts.usage.host_wait_s is not None:
+        return facts.usage.host_wait_s >= _WAIT_SHARE * facts.wall_s
+    if facts.boot_s is None or facts.usual_boot_s is None:
+        return False
+    return facts.boot_s >= _LATE_BOOT * facts.usual_boot_s
+
+
+class Boots:
+    """How long jails of this host take to boot, lately: what one of them is late against. Thread-safe."""
+
+    def __init__(self, remembered: int = 64, least: int = 8) -> None:
+        self._recent: deque[float] = deque(maxlen=remembered)
+        self._least = least
+        self._lock = threading.Lock()
+
+    def seen(self, facts: Facts) -> Facts:
+        """The facts with the median before them; None until enough jails booted."""
+        with self._lock:
+            usual = statistics.median(self._recent) if len(self._recent) >= self._least else None
+            if facts.boot_s is not None:
+                self._recent.append(facts.boot_s)
+        return replace(facts, usual_boot_s=usual)

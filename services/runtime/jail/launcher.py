@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +28,7 @@ from services.runtime.jail.instance import SLOTS, Instance
 from services.runtime.jail.limits import JailFault, Limits, Usage
 
 _BOOT_S = 15.0
+_GRACE_S = 0.05
 
 
 @dataclass
@@ -82,6 +83,7 @@ class BubblewrapJail:
         self._pid, self._pidfd = process
         self.requests, self.replies, self.log = pipes
         self._before = before
+        self._spawner = host.spawner_pid
         self.started_s = time.monotonic()
         self.log_tail = b""
         self.closed = False
@@ -135,16 +137,33 @@ class BubblewrapJail:
         self.closed = True
         group = self._slot.group
         wait_s = self.host_wait_s()
+        early = self._ended_early()
         clean = self._end()
+        lost = self._spawner_gone(_GRACE_S if early else 0.0)
         for fd in (self.requests, self.replies, self.log):
             if fd >= 0:
                 os.close(fd)
         os.close(self._pidfd)
         waited = self._host.reap(self._pid) if clean else None
         clean = group.kill() and clean
-        usage = self._usage(waited, wait_s)
+        usage = replace(self._usage(waited, wait_s), lost=lost)
         self._host.give_back(self._slot, clean)
         return usage
+
+    def _ended_early(self) -> bool:
+        """Whether nobody inside can answer any more although nobody told it to end."""
+        poll = select.poll()
+        poll.register(self.replies, 0)
+        return self.requests >= 0 and bool(poll.poll(0))
+
+    def _spawner_gone(self, grace_s: float) -> bool:
+        """Whether the jail lost its spawner; the jail may end a few milliseconds before that shows."""
+        end = time.monotonic() + grace_s
+        while self._host.spawner_lives(self._spawner):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.002)
+        return True
 
     def _end(self) -> bool:
         """Kill the inner process first: bubblewrap then reaps it (no zombie, its CPU time is known) and ends itself."""
@@ -190,7 +209,7 @@ class JailHost:
         self.layout = cgroup.detect()
         self.swept = self.instance.sweep(self.layout)
         self._lock = threading.Lock()
-        self._free = [self._slot(number) for number in reversed(range(slots))]
+        self._free = [self._slot(number) for number in range(slots)]
         self._retired = 0
         self._closed = False
         self._start_spawner()
@@ -226,6 +245,15 @@ class JailHost:
         """Process id of the spawner, whose accounting holds the CPU time of all ended jails."""
         return self._process.pid
 
+    def spawner_lives(self, pid: int) -> bool:
+        """Whether this spawner is there: its jails die with it."""
+        with self._lock:
+            if pid != self._process.pid:
+                return False
+            poll = select.poll()
+            poll.register(self._channel, 0)  # hang-ups are always told
+            return self._process.poll() is None and not poll.poll(0)
+
     @property
     def free(self) -> int:
         """How many slots have no jail."""
@@ -259,7 +287,7 @@ class JailHost:
         with self._lock:
             if not self._free:
                 raise JailFault("no free sandbox slot")
-            slot = self._free.pop()
+            slot = self._free.pop(0)  # the one unused for longest: a repeat after a fault gets another slot
         ends: list[int] = []
         try:
             if slot.limits != limits:

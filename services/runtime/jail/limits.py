@@ -18,6 +18,7 @@ class Limits:
     memory_bytes: int = 256 * MIB
     processes: int = 16
     tmp_bytes: int = 16 * MIB
+    tmp_inodes: int = 4096  # files, folders and links under /tmp, where the jail has a mount namespace of ours
     cpu_s: int = 10  # whole life of the first process; the kernel kills at this (RLIMIT_CPU)
     files: int = 64
     file_bytes: int = 16 * MIB
@@ -30,6 +31,7 @@ class Usage:
     """Kernel-side counters of one jail's life; None where nothing on this host measures it.
 
     `host_wait_s` is how long the first process was runnable without getting a CPU (schedstat run delay).
+    `lost`: whoever keeps the jail alive (spawner, engine) had ended before it was closed, so that its end says nothing.
     """
 
     cpu_s: float | None = None
@@ -37,6 +39,7 @@ class Usage:
     oom_kills: int | None = None
     pids_denied: int | None = None
     host_wait_s: float | None = None
+    lost: bool = False
 
 
 def host_pressure() -> float | None:
