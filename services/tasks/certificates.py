@@ -64,14 +64,16 @@ class Tally:
 
 @dataclass(frozen=True)
 class Mutants:
-    """Changed references under trial: `killed` were rejected in every one of `trials` runs.
+    """Changed references under trial: `killed` were rejected by a verdict of up to `trials` runs, `at_first` of them by
+    the first run already.
 
-    `equivalent` were never rejected and no input of the sample told them from the reference; `method` says how that was
-    decided. `spared` describes the others that passed a run.
+    `equivalent` passed and no input of a large sample told them from the reference; `method` says how that was decided.
+    `spared` describes the others that passed.
     """
 
     total: int = 0
     killed: int = 0
+    at_first: int = 0
     equivalent: int = 0
     trials: int = 0
     method: str = ""

@@ -13,7 +13,9 @@ from services.tasks.certificates import Certificate, Certificates, Mutants, Pool
 from services.tasks.fixture import content_digest
 from services.tasks.taskset import TRAIN, BadDocument
 
-MUTANTS = Mutants(total=30, killed=26, equivalent=2, trials=3, method="2000 inputs", spared=("off, line 4",))
+MUTANTS = Mutants(
+    total=30, killed=26, at_first=25, equivalent=2, trials=3, method="2000 inputs", spared=("off, line 4",)
+)
 POOL = Pool(
     key="sha256:k", problem="tiny/add", reference={"idle": Tally(240, 240), "2x": Tally(60, 60)}, mutants=MUTANTS,
     cpu_p99_s=0.02, cpu_limit_s=3.0, seed=0, verifier_digest="sha256:v", backend="bubblewrap",
