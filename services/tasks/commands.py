@@ -183,7 +183,7 @@ def load(source: str) -> TaskSet:
     try:
         return load_quixbugs(Path(source))
     except BadProgram as error:
-        raise UserError(str(error), do="mend that line; the format is in services/tasks/quixbugs.py") from error
+        raise UserError(str(error), do="mend that line; the format is in services/tasks/quixbugs/importer.py") from error
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read tasks: {error}", source, 'give "catalogue" or a JSON-lines file') from error
 

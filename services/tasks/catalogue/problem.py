@@ -35,6 +35,13 @@ class Problem:
         """The key `family/entry`."""
         return f"{self.family}/{self.entry}"
 
+    def function(self) -> Callable[..., Any]:
+        """The reference, made from its source."""
+        namespace: dict[str, Any] = {}
+        exec(compile(self.source, f"<reference {self.key}>", "exec"), namespace)
+        function: Callable[..., Any] = namespace[self.entry]
+        return function
+
     @cached_property
     def digest(self) -> str:
         """Content digest over everything that decides an answer or an input."""

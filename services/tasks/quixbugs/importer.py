@@ -1,21 +1,31 @@
-"""Importer: programs of a QuixBugs-style JSON-lines file as tasks judged on the file's own cases (evidence E2).
+"""Importer: programs of a QuixBugs-style JSON-lines file as tasks.
 
 One object a line: `name` (also the function's name), `buggy` and `correct` source, and `cases`, each `[arguments,
-expected]`; arguments that are not a list are one argument. The cases are public, so a table of them would pass: use
-these tasks to measure, not to train.
+expected]`; arguments that are not a list are one argument.
+
+A program that we know (`problems`) is judged on fresh inputs by our own reference, with the file's cases asked among
+them (evidence E3). Any other program is judged on the file's cases only (evidence E2): those are public, so a table of
+them would pass; use such tasks to measure, not to train.
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from services.tasks import comparators, feedback
 from services.tasks.bench import Bench
 from services.tasks.build import BUDGETS, TOOLS, known_bad
-from services.tasks.fixture import CheckSet, Example, Fixture
+from services.tasks.fixture import REPEAT_SHARE, CheckSet, Example, Fixture
+from services.tasks.oracle import Oracle
+from services.tasks.quixbugs.problem import FAMILY, Problem
+from services.tasks.quixbugs.problems import problems
 from services.tasks.taskset import HELDOUT_FAMILIES, CheckSets, TaskSet
 
-FAMILY = "quixbugs"
+# Fresh inputs of a trial at evidence E3: see `draws` for what they let through.
+FRESH = 56
+# Every right program answers every input of a known program's generator in a few milliseconds.
+_FRESH_CALL_CPU_S = 0.1
 # The slowest kept case takes its correct program 1.5 s; three times that separates slow from endless.
 CALL_CPU_S = 5.0
 # At import only the unrepaired program runs, shortest cases first, where a second tells that it does not end.
@@ -78,26 +88,31 @@ def _program(line: str, where: str) -> tuple[str, str, str, tuple[Example, ...]]
 def _task(
     bench: Bench, name: str, buggy: str, correct: str, cases: tuple[Example, ...], where: str
 ) -> tuple[Fixture, CheckSet]:
-    # JSON has no tuples and no generators: the file's lists stand for all of them. Its square roots are approximations
-    # to a hundredth, of which right programs give different digits.
-    comparator = "rel:1e-4" if any(_has_float(case.expected) for case in cases) else "sequence"
+    problem = _known(name, cases)
+    if problem is not None:
+        cases = _asked(problem, cases)
+        comparator, call_cpu_s = problem.comparator, _FRESH_CALL_CPU_S
+    else:
+        comparator, call_cpu_s = _loosest(cases), CALL_CPU_S
     task_id, path = f"{FAMILY}/{name}/original", f"{name}.py"
     failing = _failing(bench, buggy, name, cases, comparator)
     if failing is None:
         raise BadProgram(f"{where}: the buggy program passes all of its cases")
     first, failure = failing
     shown = _visible(first, cases)
+    total = len(cases) if problem is None else math.ceil((FRESH + len(cases)) / (1 - REPEAT_SHARE))
     check = CheckSet(
         task_id=task_id,
         problem=f"{FAMILY}/{name}",
         entry=name,
         comparator=comparator,
-        evidence="E2",
-        cases_per_trial=len(cases),
-        fixed_cases=cases,
-        call_cpu_s=CALL_CPU_S,
-        known_bad=known_bad({path: buggy}, name, shown),
-        decoys=shown,
+        evidence="E2" if problem is None else "E3",
+        cases_per_trial=total,
+        fixed_cases=cases if problem is None else (),
+        call_cpu_s=call_cpu_s,
+        known_bad=known_bad({path: buggy}, name, shown if problem is None else cases),
+        decoys=shown if problem is None else cases,
+        oracle_digest="" if problem is None else problem.digest,
         reference={path: correct},
     )
     fixture = Fixture(
@@ -117,6 +132,33 @@ def _task(
         check_digest=check.digest,
     )
     return fixture, check
+
+
+def _known(name: str, cases: tuple[Example, ...]) -> Problem | None:
+    """The contract that we hold for a name, unless a case of the file says that this is another program."""
+    problem = problems().get(f"{FAMILY}/{name}")
+    if problem is None:
+        return None
+    oracle = Oracle(problem)
+    try:
+        same = all(
+            comparators.agree(problem.comparator, oracle.answer(case.args), case.outcome())
+            for case in _asked(problem, cases)
+        )
+    except Exception:  # the reference was made for other arguments than these
+        return None
+    return problem if same else None
+
+
+def _asked(problem: Problem, cases: tuple[Example, ...]) -> tuple[Example, ...]:
+    """The file's cases that right programs answer quickly."""
+    return tuple(case for case in cases if problem.fits(*case.args))
+
+
+def _loosest(cases: tuple[Example, ...]) -> str:
+    # JSON has no tuples and no generators: the file's lists stand for all of them. Its square roots are approximations
+    # to a hundredth, of which right programs give different digits.
+    return "rel:1e-4" if any(_has_float(case.expected) for case in cases) else "sequence"
 
 
 def _is_slow(name: str, case: Example) -> bool:
