@@ -1,0 +1,5 @@
+"""The QuixBugs programs as tasks: an importer of the benchmark's file and our own references for the known names."""
+
+from services.tasks.quixbugs.importer import BadProgram, load_quixbugs
+
+__all__ = ["BadProgram", "load_quixbugs"]
