@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from infra.local.rundir import RunDir
 from infra.local.stack import readable
 
+if TYPE_CHECKING:
+    from services.runtime.cluster import Cluster
+
 
 @contextlib.contextmanager
-def topics_of(root: Path, bootstrap: str) -> Iterator[str]:
+def topics_of(root: Path, bootstrap: str) -> Iterator[Cluster]:
     """The given address, or that of the run in this folder (a finished run's log is served while the look lasts)."""
     if bootstrap:
         yield bootstrap

@@ -23,7 +23,7 @@ from infra.local.watch import Watcher, read_everything
 from schemas.policy import PolicyGate, TrainingUpdate
 from schemas.record import Record
 from services.runtime.errors import UserError
-from services.runtime.settings import RunSettings, load
+from services.runtime.settings import Kafka, RunSettings, load
 
 INTERRUPTED = 130
 PLAIN_EVERY_S = 5.0
@@ -136,10 +136,11 @@ def _short(value: Any) -> str:
 
 def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
     """Prepare (or resume), start the stack, watch it to its end, report and audit."""
-    from services.runtime.jail.launcher import find_bwrap
+    from services.runtime.jail.bubblewrap import find_bwrap
 
     folder, settings = open_run(root, config, overrides)
-    find_bwrap()  # before minutes of cold start, not after them
+    if settings.isolation.backend == "bubblewrap":
+        find_bwrap()  # before minutes of cold start, not after them
     stop = _stop_on_signals()
     display = Display(settings)
     display.say(f"run '{settings.run_id}' in {root} (Ctrl-C stops cleanly; the same command goes on)")
@@ -152,7 +153,7 @@ def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
     try:
         display.say(f"starting broker and {len(SERVICES)} services")
         stack.start(lambda waiting: _waiting(display, waiting, stop))
-        watcher = Watcher(stack.bootstrap, display.feed)
+        watcher = Watcher(stack.cluster, display.feed)
         watcher.start()
         with display.live():
             while not stack.finished and not stop.is_set():
@@ -166,7 +167,7 @@ def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
             display.say(f"had to be killed after their grace time: {', '.join(killed)}")
         watcher.settle()
         extra = {"began": began, "ended": time.time(), "restarts": stack.restarts(), "finished": finished}
-        return conclude(folder, settings, stack.bootstrap, watcher, extra, display)
+        return conclude(folder, settings, stack.cluster, watcher, extra, display)
     finally:
         if watcher is not None:
             watcher.stop()
@@ -180,13 +181,13 @@ def _waiting(display: Display, waiting: list[str], stop: threading.Event) -> Non
 
 
 def conclude(
-    folder: RunDir, settings: RunSettings, bootstrap: str, watcher: Watcher, extra: dict[str, Any], display: Display
+    folder: RunDir, settings: RunSettings, cluster: Kafka, watcher: Watcher, extra: dict[str, Any], display: Display
 ) -> Outcome:
     """Write the report, print the audit; the records come from the watcher, or from the topics when it failed."""
     from services.monitor.report import write_report
     from services.runtime.ledger import audit
 
-    records = watcher.records if watcher.failure is None else read_everything(bootstrap)
+    records = watcher.records if watcher.failure is None else read_everything(cluster)
     preparation = read_json(folder.preparation)
     result = audit(records, over=extra["finished"])
     report = write_report(records, folder.root, settings, {**preparation, **extra, "audit": result})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from infra.local.child import ENVIRONMENT
 from infra.local.rundir import RunDir, free_port
 from infra.local.supervisor import ProcessSpec, Supervisor
 from services.runtime.errors import UserError
-from services.runtime.settings import RunSettings
+from services.runtime.settings import Kafka, RunSettings, secret_environment
 
 SERVICES = ("sandbox", "verifier", "closure", "admission", "trainer", "gate", "sampler", "dispatch")
 """In the order in which they are started; dispatch last, since it asks the others for work."""
@@ -30,8 +30,8 @@ def broker_process(run: RunDir) -> ProcessSpec:
     return ProcessSpec(BROKER, "infra.broker", arguments, ready, run.logs / "broker.log")
 
 
-def service_process(run: RunDir, name: str, bootstrap: str) -> ProcessSpec:
-    """One service of the run."""
+def service_process(run: RunDir, name: str, bootstrap: str, secrets: Mapping[str, str]) -> ProcessSpec:
+    """One service of the run; `secrets` are environment variables."""
     ready = run.ready / f"{name}.json"
     arguments = ("up", "--service", name, "--config", str(run.config), "--ready-file", str(ready))
     return ProcessSpec(
@@ -40,7 +40,7 @@ def service_process(run: RunDir, name: str, bootstrap: str) -> ProcessSpec:
         arguments,
         ready,
         run.logs / f"{name}.log",
-        environment={**ENVIRONMENT, BOOTSTRAP: bootstrap},
+        environment={**ENVIRONMENT, BOOTSTRAP: bootstrap, **secrets},
         restart="on_failure" if name == "dispatch" else "always",  # dispatch ends by itself when the run is finished
     )
 
@@ -55,15 +55,15 @@ def start_broker(supervisor: Supervisor, run: RunDir) -> str:
 
 
 @contextlib.contextmanager
-def readable(run: RunDir) -> Iterator[str]:
-    """Address from which the run's topics can be read: the live stack's, or a broker started for this only."""
+def readable(run: RunDir) -> Iterator[str | Kafka]:
+    """Where the run's topics can be read: its cluster, the live stack's broker, or one started for this only."""
+    settings = run.settings()
+    if settings.kafka.bootstrap:
+        yield settings.kafka
+        return
     live = run.live_bootstrap()
     if live is not None:
         yield live
-        return
-    settings = run.settings()
-    if settings.kafka.bootstrap:
-        yield settings.kafka.bootstrap
         return
     if not run.broker.is_dir() or not any(run.broker.iterdir()):
         raise UserError("this run's folder holds no log", str(run.broker), "has the run been started?")
@@ -83,6 +83,7 @@ class Stack:
         self.services = tuple(services)
         self.supervisor = Supervisor()
         self.bootstrap = settings.kafka.bootstrap
+        self.cluster = settings.kafka
 
     def start(self, tick: Callable[[list[str]], None] = lambda waiting: None, timeout_s: float = 120) -> None:
         """Start the broker (unless an external one is configured), topics, then every service at once."""
@@ -93,10 +94,11 @@ class Stack:
         settings = self.settings.model_copy(
             update={"kafka": self.settings.kafka.model_copy(update={"bootstrap": self.bootstrap})}
         )
+        self.cluster = settings.kafka
         ensure_topics(settings)
         self.run.write_stack(self.bootstrap)
         for name in self.services:
-            self.supervisor.start(service_process(self.run, name, self.bootstrap))
+            self.supervisor.start(service_process(self.run, name, self.bootstrap, secret_environment(settings)))
         self.supervisor.wait_ready(self.services, timeout_s, tick)
 
     @property

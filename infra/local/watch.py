@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from schemas import topics
 from schemas.record import Record
+from services.runtime.cluster import Cluster
 from services.runtime.core import Message
 
 WATCHED = (
@@ -26,8 +27,8 @@ WATCHED = (
 class Watcher:
     """A background reader of the watched topics; `records` grows in the order of arrival."""
 
-    def __init__(self, bootstrap: str, feed: Callable[[Message], None] = lambda message: None) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, cluster: Cluster, feed: Callable[[Message], None] = lambda message: None) -> None:
+        self._cluster = cluster
         self._feed = feed
         self._stop = threading.Event()
         self._caught_up = threading.Event()
@@ -42,7 +43,7 @@ class Watcher:
         from services.runtime.tap import Tap
 
         try:
-            with Tap(self._bootstrap, WATCHED, patient=True) as tap:
+            with Tap(self._cluster, WATCHED, patient=True) as tap:
                 for message in tap.follow(self._stop.is_set):
                     if message is None:  # nothing new at this moment
                         self._caught_up.set()
@@ -65,11 +66,11 @@ class Watcher:
             self._thread.join(10)
 
 
-def read_everything(bootstrap: str) -> list[Record]:
+def read_everything(cluster: Cluster) -> list[Record]:
     """All watched records that stand on the topics now.
 
     Effects are read before their causes, so that on a live run nothing is seen whose cause is not.
     """
     from services.runtime.tap import read_all
 
-    return [message.record for topic in reversed(WATCHED) for message in read_all(bootstrap, topic)]
+    return [message.record for topic in reversed(WATCHED) for message in read_all(cluster, topic)]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from services.monitor.start import Start
+from services.runtime.cluster import Cluster, addresses, connection, said
 from services.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,10 +57,10 @@ def stack_hint() -> str:
     return "start the stack (`rollstream run` or `rollstream up`), or give the address of a running one"
 
 
-def require_reachable(bootstrap: str) -> None:
-    """Return when one address of `bootstrap` (`host:port,…`) accepts a connection; else UserError naming each."""
+def require_reachable(cluster: Cluster) -> None:
+    """Return when one address of the cluster (`host:port,…`) accepts a connection; else UserError naming each."""
     failures = []
-    for address in filter(None, (part.strip() for part in bootstrap.split(","))):
+    for address in addresses(cluster):
         host, _, port = address.rpartition(":")
         if not port.isdigit() or not host:
             raise UserError(f"{address!r} is no broker address", "bootstrap", "write host:port, such as 127.0.0.1:9092")
@@ -73,16 +74,16 @@ def require_reachable(bootstrap: str) -> None:
     raise UserError("no broker can be reached", "; ".join(failures), stack_hint())
 
 
-def open_consumer(bootstrap: str) -> Any:
+def open_consumer(cluster: Cluster) -> Any:
     """A consumer without a group: it reads everything, commits nothing and disturbs nobody. Close it after use."""
-    require_reachable(bootstrap)
+    require_reachable(cluster)
     logging.getLogger("kafka").addHandler(logging.NullHandler())  # its warnings would stand between the records
     from kafka import KafkaConsumer
     from kafka.errors import KafkaError
 
     try:
         return KafkaConsumer(
-            bootstrap_servers=[a.strip() for a in bootstrap.split(",") if a.strip()],
+            **connection(cluster),
             client_id="rollstream-monitor",
             group_id=None,
             enable_auto_commit=False,
@@ -95,7 +96,7 @@ def open_consumer(bootstrap: str) -> Any:
             metrics_enabled=False,
         )
     except (KafkaError, OSError, ValueError) as e:
-        raise UserError(f"what listens there does not answer as Kafka: {e}", bootstrap, stack_hint()) from e
+        raise UserError(f"what listens there does not answer as Kafka: {e}", said(cluster), stack_hint()) from e
 
 
 def choose_topics(wanted: Sequence[str], present: set[str]) -> list[str]:
@@ -209,7 +210,7 @@ class _Merge:
 
 
 def read(
-    bootstrap: str,
+    cluster: Cluster,
     topics: Sequence[str],
     start: Start,
     follow: bool = False,
@@ -226,7 +227,7 @@ def read(
     Raises UserError for an unreachable broker and an unknown topic.
     """
     stop = stop or threading.Event()
-    consumer = open_consumer(bootstrap)
+    consumer = open_consumer(cluster)
     from kafka.errors import KafkaError
 
     try:
@@ -236,16 +237,16 @@ def read(
         partitions = _assign(consumer, names, key)
         ends: dict[Any, int] = consumer.end_offsets(partitions)
         _seek(consumer, partitions, ends, start)
-        for raw in _messages(consumer, _Merge(consumer, ends, keep), bootstrap, follow, stop):
+        for raw in _messages(consumer, _Merge(consumer, ends, keep), cluster, follow, stop):
             yield decode_seen(raw.topic, raw)
     except KafkaError as e:
-        raise UserError(f"the broker does not answer: {e}", bootstrap, "see the broker's log") from e
+        raise UserError(f"the broker does not answer: {e}", said(cluster), "see the broker's log") from e
     finally:
         with contextlib.suppress(Exception):  # a reader that is done has nothing to lose when the broker is gone
             consumer.close(timeout_ms=500)
 
 
-def _messages(consumer: Any, merge: _Merge, bootstrap: str, follow: bool, stop: threading.Event) -> Iterator[Any]:
+def _messages(consumer: Any, merge: _Merge, cluster: Cluster, follow: bool, stop: threading.Event) -> Iterator[Any]:
     """Undecoded messages in turn. Every wait has an end: a broker that is gone or mute becomes a UserError."""
     heard = time.monotonic()
     while not stop.is_set():
@@ -260,9 +261,11 @@ def _messages(consumer: Any, merge: _Merge, bootstrap: str, follow: bool, stop: 
         if batches:
             heard = time.monotonic()
         elif merge.behind and silence > STALLED_S:
-            raise UserError(f"records are owed, but none came for {STALLED_S:g} s", bootstrap, "see the broker's log")
+            raise UserError(
+                f"records are owed, but none came for {STALLED_S:g} s", said(cluster), "see the broker's log"
+            )
         elif silence > SILENT_S:
-            require_reachable(bootstrap)
+            require_reachable(cluster)
             heard = heard if merge.behind else time.monotonic()
 
 

@@ -16,6 +16,7 @@ from services.runtime.errors import UserError
 
 if TYPE_CHECKING:
     from services.monitor.source import Seen
+    from services.runtime.cluster import Cluster
 
 _DLQ_SHOWN = ("dlq.reason", "dlq.error", "dlq.service", "dlq.attempts")
 _COLOURS = {
@@ -36,7 +37,7 @@ _COLOURS = {
 
 
 def tap(
-    bootstrap: str,
+    cluster: Cluster,
     topic_names: str | Sequence[str] = "all",
     from_: str | int | None = None,
     follow: bool = True,
@@ -64,7 +65,7 @@ def tap(
     conditions = [parse_where(text) for text in where]
     if limit is not None and limit < 1:
         raise UserError(f"a limit of {limit} records prints nothing", "--limit", "give a number from 1")
-    stream = source.read(bootstrap, names, start, follow, stop, check=_field_check(conditions))
+    stream = source.read(cluster, names, start, follow, stop, check=_field_check(conditions))
     kept = (seen for seen in stream if all(condition.holds(seen) for condition in conditions))
     printer = _Printer(out or sys.stdout, as_json, full)
     return _print_all(kept, printer, limit)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from schemas.record import Record
     from services.monitor.conversation import Trial
     from services.monitor.texts import Texts
+    from services.runtime.cluster import Cluster
     from services.runtime.store import ObjectStore
 
 _BY_GROUP = (
@@ -28,7 +29,7 @@ _BY_RUN = ("training.update",)
 
 
 def show_trial(
-    source: str | Iterable[Record],
+    source: Cluster | Iterable[Record],
     trial_id: str,
     store: ObjectStore | None = None,
     base_manifest: str = "",
@@ -36,7 +37,8 @@ def show_trial(
     full: bool = False,
     out: TextIO | None = None,
 ) -> None:
-    """Print one trial. `source`: a broker's address, or records. `base_manifest`: the version-0 checkpoint's key.
+    """Print one trial. `source`: a broker's address, a cluster's settings, or records. `base_manifest`: the version-0
+    checkpoint's key.
 
     Text is decoded with the tokenizer of that checkpoint in `store`; without it, ids are shown and a note says why.
     Raises UserError for a bad id (with the grammar) and an unknown trial (with near ones).
@@ -57,12 +59,13 @@ def show_trial(
     _print(render(trial, texts, full), stream)
 
 
-def _find(source: str | Iterable[Record], group_id: str, trial_id: str) -> tuple[Trial | None, set[str]]:
+def _find(source: Cluster | Iterable[Record], group_id: str, trial_id: str) -> tuple[Trial | None, set[str]]:
     """The trial, or None and every group id that there is. On a broker its partition first, then every partition:
     the second look tells a trial that does not exist from one that was produced with another partitioner."""
     from services.monitor.conversation import gather
+    from services.runtime.settings import Kafka
 
-    if not isinstance(source, str):
+    if not isinstance(source, str | Kafka):
         records = list(source)
         return gather(records, trial_id), {g for r in records if (g := getattr(r, "group_id", None))}
     groups: set[str] = set()
@@ -73,7 +76,7 @@ def _find(source: str | Iterable[Record], group_id: str, trial_id: str) -> tuple
     return trial, groups
 
 
-def _read(bootstrap: str, group_id: str, groups: set[str], narrow: bool) -> Iterator[Record]:
+def _read(cluster: Cluster, group_id: str, groups: set[str], narrow: bool) -> Iterator[Record]:
     """Records of one group and the updates; notes every group id that passes. Undecodable records are skipped."""
     from services.monitor.source import read
     from services.monitor.start import Start
@@ -88,7 +91,7 @@ def _read(bootstrap: str, group_id: str, groups: set[str], narrow: bool) -> Iter
         return bool(raw.key == key)
 
     topics = [*_BY_GROUP, *_BY_RUN]
-    for seen in read(bootstrap, topics, Start("earliest"), keep=keep, key=key if narrow else None):
+    for seen in read(cluster, topics, Start("earliest"), keep=keep, key=key if narrow else None):
         if seen.record is not None:
             yield seen.record
 

@@ -12,6 +12,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
+from services.runtime.cluster import connection
 from services.runtime.errors import UserError
 from services.runtime.logs import Log
 from services.runtime.metrics import Metrics
@@ -24,7 +25,7 @@ LONG_POLL_MS = 1000
 def make_consumer(settings: RunSettings, name: str, group: str | None) -> KafkaConsumer:
     """A consumer with manual commits. Where to start without an offset is decided by `Source`, in the open."""
     return KafkaConsumer(
-        bootstrap_servers=settings.kafka.bootstrap.split(","),
+        **connection(settings.kafka),
         client_id=name,
         group_id=group,
         enable_auto_commit=False,

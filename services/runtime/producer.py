@@ -12,6 +12,7 @@ from kafka.errors import KafkaError
 from schemas import codec
 from schemas.topics import Topic
 from services.runtime.clock import Clock
+from services.runtime.cluster import connection
 from services.runtime.core import Output
 from services.runtime.metrics import Metrics
 from services.runtime.settings import RunSettings
@@ -31,7 +32,7 @@ def make_producer(settings: RunSettings, name: str) -> KafkaProducer:
     """An idempotent producer; topics are never created by sending to them."""
     compression = settings.kafka.compression
     return KafkaProducer(
-        bootstrap_servers=settings.kafka.bootstrap.split(","),
+        **connection(settings.kafka),
         client_id=name,
         enable_idempotence=True,
         acks="all",

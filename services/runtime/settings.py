@@ -26,6 +26,27 @@ class Kafka(Section):
     replication: int = Field(1, ge=1)
     compression: Literal["none", "zstd", "lz4"] = "zstd"
     session_timeout_ms: int = Field(6_000, ge=1_000)
+    tls: bool = Field(False, description="speak TLS; without ca_file the system's authorities are trusted")
+    ca_file: str = ""
+    cert_file: str = Field("", description="this client's certificate, with key_file, where the cluster asks for one")
+    key_file: str = ""
+    check_hostname: bool = True
+    mechanism: Literal["", "SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] = Field("", description="of SASL; empty: none")
+    username: str = ""
+    password: str = Field("", repr=False, description="better: password_file, or ROLLSTREAM_KAFKA__PASSWORD")
+    password_file: str = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Kafka:
+        if self.mechanism and not (self.username and (self.password or self.password_file)):
+            raise ValueError(
+                f"mechanism {self.mechanism} needs username, and password_file or ROLLSTREAM_KAFKA__PASSWORD"
+            )
+        if self.mechanism == "PLAIN" and not self.tls:
+            raise ValueError("mechanism PLAIN sends the password as it is: it needs tls = true")
+        if bool(self.cert_file) != bool(self.key_file):
+            raise ValueError("cert_file and key_file belong together")
+        return self
 
 
 class Runtime(Section):
@@ -280,6 +301,10 @@ class RunSettings(BaseSettings):
         return env_settings, init_settings
 
 
+SECRETS = frozenset({"secret_key", "password"})
+"""Settings that no print shows; a run's file holds them empty, its processes get them through the environment."""
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The file's tables; UserError with line and column for bad syntax, and for an unreadable file."""
     try:
@@ -308,6 +333,17 @@ def load(path: Path | None = None, **overrides: Any) -> RunSettings:
         raise UserError("; ".join(lines), where, "mend these settings; nothing was started") from e
 
 
+def secret_environment(settings: RunSettings) -> dict[str, str]:
+    """The secrets as environment variables for a run's own processes: its file does not hold them."""
+    return {
+        f"ROLLSTREAM_{name}__{key}".upper(): str(inner)
+        for name, section in settings
+        if isinstance(section, Section)
+        for key, inner in section
+        if key in SECRETS and inner
+    }
+
+
 def dump_toml(settings: RunSettings) -> str:
     """The settings as TOML text with secrets masked, as written into a run's folder."""
     lines: list[str] = []
@@ -316,7 +352,7 @@ def dump_toml(settings: RunSettings) -> str:
         if isinstance(value, Section):
             tables.append(f"\n[{name}]")
             for key, inner in value:
-                shown = "" if key == "secret_key" else inner
+                shown = "" if key in SECRETS else inner
                 tables.append(f"{key} = {_toml(shown)}")
         else:
             lines.append(f"{name} = {_toml(value)}")

@@ -13,6 +13,7 @@ from kafka.errors import KafkaError
 
 from schemas import codec
 from schemas.topics import Topic
+from services.runtime.cluster import Cluster, connection, said
 from services.runtime.consumer import partitions_of
 from services.runtime.core import Message, Position
 from services.runtime.driver import decode_message
@@ -49,7 +50,7 @@ class Tap:
 
     def __init__(
         self,
-        bootstrap: str,
+        cluster: Cluster,
         topics: Sequence[Topic],
         *,
         start: Start = "earliest",
@@ -58,30 +59,30 @@ class Tap:
         patient: bool = False,
     ) -> None:
         self._timeout_s = timeout_s
-        self._consumer = _connect(bootstrap, timeout_s, PATIENT_BYTES if patient else 1)
+        self._consumer = _connect(cluster, timeout_s, PATIENT_BYTES if patient else 1)
         self._ends: dict[TopicPartition, int] = {}
         try:
-            self._assign(topics, start, offsets or {}, bootstrap)
+            self._assign(topics, start, offsets or {}, said(cluster))
         except BaseException:
             self.close()
             raise
 
     def _assign(
-        self, topics: Sequence[Topic], start: Start, offsets: Mapping[tuple[str, int], int], bootstrap: str
+        self, topics: Sequence[Topic], start: Start, offsets: Mapping[tuple[str, int], int], where: str
     ) -> None:
         wanted = []
         for topic in topics:
             numbers = partitions_of(self._consumer, topic.name, self._timeout_s)
             if numbers is None:
-                raise UserError(f"the broker did not describe {topic.name} in time", bootstrap, "see the broker's log")
+                raise UserError(f"the broker did not describe {topic.name} in time", where, "see the broker's log")
             if not numbers:
-                raise UserError(f"there is no topic {topic.name}", bootstrap, "start a run there first")
+                raise UserError(f"there is no topic {topic.name}", where, "start a run there first")
             wanted += [TopicPartition(topic.name, n) for n in sorted(numbers)]
         self._consumer.assign(wanted)
         try:
             self._ends = self._consumer.end_offsets(wanted, timeout_ms=self._timeout_s * 1000)
         except KafkaError as e:
-            raise UserError(f"the broker does not answer: {e}", bootstrap, "see the broker's log") from e
+            raise UserError(f"the broker does not answer: {e}", where, "see the broker's log") from e
         for tp in wanted:
             at = offsets.get((tp.topic, tp.partition))
             if at is not None:
@@ -132,7 +133,7 @@ class Tap:
 
 
 def read_all(
-    bootstrap: str,
+    cluster: Cluster,
     topic: Topic,
     *,
     timeout_s: float = 30.0,
@@ -142,7 +143,7 @@ def read_all(
 
     A record that breaks the contract goes to `undecodable`; without it, it raises codec.ContractViolation.
     """
-    with Tap(bootstrap, [topic], timeout_s=timeout_s) as tap:
+    with Tap(cluster, [topic], timeout_s=timeout_s) as tap:
         for message in tap.to_end():
             if isinstance(message, Message):
                 yield message
@@ -153,12 +154,12 @@ def read_all(
                 raise codec.ContractViolation(message.reason, f"{p.topic}[{p.partition}]@{p.offset}: {message.error}")
 
 
-def _connect(bootstrap: str, timeout_s: float, min_bytes: int) -> KafkaConsumer:
+def _connect(cluster: Cluster, timeout_s: float, min_bytes: int) -> KafkaConsumer:
     error: Exception | None = None
-    if reachable(bootstrap, min(timeout_s, 5.0)):
+    if reachable(said(cluster), min(timeout_s, 5.0)):
         try:
             return KafkaConsumer(
-                bootstrap_servers=bootstrap.split(","),
+                **connection(cluster),
                 group_id=None,
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
@@ -171,7 +172,7 @@ def _connect(bootstrap: str, timeout_s: float, min_bytes: int) -> KafkaConsumer:
             )
         except KafkaError as e:
             error = e
-    raise UserError("no broker answers", bootstrap, "start the run, or correct the address") from error
+    raise UserError("no broker answers", said(cluster), "start the run, or correct the address") from error
 
 
 def _decode(record: ConsumerRecord) -> Message | Undecodable:
