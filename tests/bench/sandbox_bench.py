@@ -18,7 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from services.runtime.jail import tree
-from services.runtime.jail.launcher import JailHost, find_bwrap
+from services.runtime.jail.bubblewrap import find_bwrap
+from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import Limits
 from services.runtime.jail.session import Server
 from services.runtime.settings import Sandbox, Verifier

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -20,6 +21,7 @@ from services.runtime.jail import cgroup
 SLOTS = 250
 FIRST_UID = 60_001
 MAX_INSTANCES = 16
+TREES = "trees-"
 
 
 def lock_folder() -> Path:
@@ -68,12 +70,16 @@ class Instance:
         """Path of a file of this instance; the next owner of the number overwrites it."""
         return self._folder / f"{self.number}.{name}"
 
+    def trees(self, cache: Path) -> Path:
+        """Folder below `cache` for the fixtures' trees of this instance."""
+        return cache / f"{TREES}{self.number}"
+
     def uid(self, slot: int) -> int:
         """User id of a slot; 0 means "keep the caller's", where only root could change it."""
         return FIRST_UID + self.number * SLOTS + slot if os.geteuid() == 0 else 0
 
-    def sweep(self, layout: cgroup.Layout) -> list[str]:
-        """Remove what dead instances left: their processes and control groups. Returns what was found."""
+    def sweep(self, layout: cgroup.Layout, cache: Path) -> list[str]:
+        """Remove what dead instances left: processes, control groups, fixtures' trees. Returns what was found."""
         found: list[str] = []
         for number in range(MAX_INSTANCES):
             fd = None if number == self.number else self._try(number)
@@ -81,6 +87,9 @@ class Instance:
                 continue  # alive
             try:
                 found += _sweep_one(f"{cgroup.PREFIX}{number}", layout)
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(cache / f"{TREES}{number}")
+                    found.append(f"folder {TREES}{number}")
             finally:
                 if fd is not None:
                     os.close(fd)

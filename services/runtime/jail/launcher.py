@@ -3,195 +3,27 @@
 from __future__ import annotations
 
 import array
-import contextlib
 import json
 import os
-import re
-import resource
 import select
-import shutil
-import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from services.runtime.errors import UserError
 from services.runtime.jail import cgroup, seccomp, tree
-from services.runtime.jail.backend import PLAIN, Options
+from services.runtime.jail.backend import PLAIN, Options, Runtime
+from services.runtime.jail.bubblewrap import bwrap_arguments, environment, find_bwrap, rlimits
+from services.runtime.jail.fixtures import Fixtures
 from services.runtime.jail.instance import SLOTS, Instance
-from services.runtime.jail.limits import JailFault, Limits, Usage
+from services.runtime.jail.limits import JailFault, Limits
+from services.runtime.jail.running import BubblewrapJail, Slot
 
 _BOOT_S = 15.0
-_GRACE_S = 0.05
-
-
-@dataclass
-class Slot:
-    """One place for a jail: its user id and its control group."""
-
-    number: int
-    uid: int
-    group: cgroup.Group
-    limits: Limits | None = None
-
-
-def find_bwrap() -> str:
-    """Path of bubblewrap 0.8 or newer. Raises UserError."""
-    path = shutil.which("bwrap")
-    if path is None:
-        raise UserError("bubblewrap (bwrap) is missing, so no sandbox can be made", do="apt-get install bubblewrap")
-    try:
-        text = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10).stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"bubblewrap does not run: {error}", path, "apt-get install --reinstall bubblewrap") from error
-    version = re.search(r"(\d+)\.(\d+)", text)
-    if version is None or (int(version[1]), int(version[2])) < (0, 8):
-        raise UserError(
-            f"bubblewrap is {text.strip() or 'of unknown version'}, 0.8 or newer is needed", path, "upgrade it"
-        )
-    return path
-
-
-def bwrap_arguments(bwrap: str, root: Path, limits: Limits) -> list[str]:
-    """Command line of one jail: the interpreter is process 1, `root` is the only thing of the host that is named."""
-    return [
-        bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1", "--die-with-parent",
-        "--new-session", "--hostname", "jail", "--ro-bind", str(root), "/", "--size", str(limits.tmp_bytes), "--tmpfs",
-        "/tmp", "--chdir", "/tmp", "--seccomp", "3", "--", tree.PYTHON, "-I", "-S", "-B", tree.WORKER,
-    ]  # fmt: skip
-
-
-class BubblewrapJail:
-    """One running jail: pipes to its worker and the kernel's evidence about it. Used by one thread at a time."""
-
-    def __init__(
-        self,
-        host: JailHost,
-        slot: Slot,
-        process: tuple[int, int],
-        pipes: tuple[int, int, int],
-        before: cgroup.Counters | None,
-    ) -> None:
-        self._host = host
-        self._slot = slot
-        self._pid, self._pidfd = process
-        self.requests, self.replies, self.log = pipes
-        self._before = before
-        self._spawner = host.spawner_pid
-        self.started_s = time.monotonic()
-        self.log_tail = b""
-        self.closed = False
-
-    @property
-    def pid(self) -> int:
-        """Host process id of the jail's outer bubblewrap."""
-        return self._pid
-
-    @property
-    def uid(self) -> int:
-        """User id of the slot; 0: the caller's own."""
-        return self._slot.uid
-
-    def members(self) -> set[int]:
-        """Host process ids inside, as its control group knows them (empty without one)."""
-        return self._slot.group.members()
-
-    def cpu_s(self) -> float | None:
-        """CPU seconds used so far by everything inside; None without a control group."""
-        now = self._slot.group.counters()
-        return None if now is None or self._before is None else now.cpu_s - self._before.cpu_s
-
-    def host_wait_s(self) -> float | None:
-        """Seconds for which the first inner process was runnable without a CPU; None when it is gone."""
-        inner = self._inner()
-        if inner is None:
-            return None
-        try:
-            return int(Path(f"/proc/{inner}/schedstat").read_text().split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):
-            return None
-
-    def _inner(self) -> int | None:
-        if select.select([self._pidfd], [], [], 0)[0]:
-            return None  # it ended: its number may belong to somebody else by now
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            return int(Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text().split()[0])
-        return None
-
-    def close_requests(self) -> None:
-        """No more requests: an honest worker ends."""
-        if self.requests >= 0:
-            os.close(self.requests)
-            self.requests = -1
-
-    def close(self) -> Usage:
-        """Kill what is left, read the counters, give the slot back (retired when not clean). Never raises."""
-        if self.closed:
-            return Usage()
-        self.closed = True
-        group = self._slot.group
-        wait_s = self.host_wait_s()
-        early = self._ended_early()
-        clean = self._end()
-        lost = self._spawner_gone(_GRACE_S if early else 0.0)
-        for fd in (self.requests, self.replies, self.log):
-            if fd >= 0:
-                os.close(fd)
-        os.close(self._pidfd)
-        waited = self._host.reap(self._pid) if clean else None
-        clean = group.kill() and clean
-        usage = replace(self._usage(waited, wait_s), lost=lost)
-        self._host.give_back(self._slot, clean)
-        return usage
-
-    def _ended_early(self) -> bool:
-        """Whether nobody inside can answer any more although nobody told it to end."""
-        poll = select.poll()
-        poll.register(self.replies, 0)
-        return self.requests >= 0 and bool(poll.poll(0))
-
-    def _spawner_gone(self, grace_s: float) -> bool:
-        """Whether the jail lost its spawner; the jail may end a few milliseconds before that shows."""
-        end = time.monotonic() + grace_s
-        while self._host.spawner_lives(self._spawner):
-            if time.monotonic() >= end:
-                return False
-            time.sleep(0.002)
-        return True
-
-    def _end(self) -> bool:
-        """Kill the inner process first: bubblewrap then reaps it (no zombie, its CPU time is known) and ends itself."""
-        inner = self._inner()
-        if inner is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(inner, signal.SIGKILL)
-            if select.select([self._pidfd], [], [], 1.0)[0]:
-                return True
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        return bool(select.select([self._pidfd], [], [], 5.0)[0])
-
-    def _usage(self, waited: float | None, host_wait_s: float | None) -> Usage:
-        group = self._slot.group
-        try:
-            now = group.counters()
-        except JailFault:
-            now = None
-        if now is None or self._before is None:
-            return Usage(cpu_s=waited, host_wait_s=host_wait_s)
-        return Usage(
-            cpu_s=now.cpu_s - self._before.cpu_s,
-            memory_bytes=group.peak(),
-            oom_kills=now.oom_kills - self._before.oom_kills,
-            pids_denied=now.pids_denied - self._before.pids_denied,
-            host_wait_s=host_wait_s,
-        )
 
 
 class JailHost:
@@ -204,29 +36,66 @@ class JailHost:
         if not 1 <= slots <= SLOTS:
             raise UserError(f"{slots} sandbox slots are wanted, at most {SLOTS} are possible", do="lower the setting")
         self._bwrap = find_bwrap()
-        self.root = tree.staged()
+        self._roots: dict[Runtime, Path] = {"plain": tree.staged()}
+        self._filters: dict[bool, str] = {}
         self.instance = instance or Instance()
         self.layout = cgroup.detect()
-        self.swept = self.instance.sweep(self.layout)
+        cache = tree.cache_folder()
+        self.swept = self.instance.sweep(self.layout, cache)
         self._lock = threading.Lock()
+        self._staging = threading.Lock()
         self._free = [self._slot(number) for number in range(slots)]
         self._retired = 0
         self._closed = False
+        self._stage_at = cache / "stage"  # an empty folder; each jail mounts over it in a namespace of its own
+        self._stage_at.mkdir(mode=0o755, exist_ok=True)
+        self.fixtures = Fixtures(self.instance.trees(cache))
         self._start_spawner()
+        # Only root may mount. Elsewhere bubblewrap's own tmpfs serves, and fixtures go through the pipe.
+        self.private_mounts = os.geteuid() == 0 and self._can_stage(None)
+        self.shows_files = self.private_mounts and self._can_stage(self.fixtures.folder)
+
+    @property
+    def root(self) -> Path:
+        """The staged tree that a plain jail sees as its root."""
+        return self._roots["plain"]
+
+    def _can_stage(self, lower: Path | None) -> bool:
+        answer, _ = self._ask({"probe": self._stage(Limits(), lower)}, [])
+        return bool(answer["possible"])
+
+    def _stage(self, limits: Limits, lower: Path | None) -> dict[str, object]:
+        return {
+            "at": str(self._stage_at),
+            "bytes": limits.tmp_bytes,
+            "inodes": limits.tmp_inodes,
+            "lower": None if lower is None else str(lower),
+        }
+
+    def _root_of(self, runtime: Runtime) -> Path:
+        """Staged when first asked for. Raises UserError."""
+        with self._staging:
+            if runtime not in self._roots:
+                self._roots[runtime] = tree.staged(runtime)
+            return self._roots[runtime]
+
+    def _filter(self, network: bool) -> str:
+        with self._staging:
+            if network not in self._filters:
+                path = self.instance.file("network.bpf" if network else "filter.bpf")
+                path.write_bytes(seccomp.program(network))
+                self._filters[network] = str(path)
+            return self._filters[network]
 
     def _slot(self, number: int) -> Slot:
         name = f"{self.instance.label}-{number}"
         return Slot(number, self.instance.uid(number), cgroup.Group(self.layout, name))
 
     def _start_spawner(self) -> None:
-        filter_path = self.instance.file("filter.bpf")
-        filter_path.write_bytes(seccomp.program())
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         script = Path(__file__).with_name("spawner.py")
         python = str(getattr(sys, "_base_executable", sys.executable))
-        self._process = subprocess.Popen(
-            [python, "-I", "-S", "-B", str(script), str(filter_path)], stdin=theirs.fileno()
-        )
+        self._process = subprocess.Popen([python, "-I", "-S", "-B", str(script)], stdin=theirs.fileno())
         theirs.close()
         ours.settimeout(_BOOT_S)
         self._channel = ours
@@ -282,8 +151,34 @@ class JailHost:
         selftest.check(self)
 
     def launch(self, limits: Limits, options: Options = PLAIN) -> BubblewrapJail:
-        """Start a jail; its worker says nothing before it is asked. Raises JailFault."""
-        del options
+        """Start a jail; its worker says nothing before it is asked. Raises JailFault, UserError."""
+        if options.hosts:
+            raise JailFault("this backend offers no hosts")
+        if options.files and not self.shows_files:
+            raise JailFault("this host cannot show files in a sandbox; send them through the pipe")
+        try:
+            env = environment(options.hash_seed)
+        except ValueError as error:
+            raise JailFault(str(error)) from error
+        root = self._root_of(options.runtime)
+        shown, lower = self.fixtures.show(options.files, options.files_digest) if options.files else (None, None)
+        try:
+            request: dict[str, object] = {
+                "label": self.instance.label,
+                "argv": bwrap_arguments(
+                    self._bwrap, root, limits, self._stage_at / "top" if self.private_mounts else None
+                ),
+                "env": env,
+                "seccomp": self._filter(options.runtime == "network"),
+                "stage": self._stage(limits, lower) if self.private_mounts else None,
+            }
+            return self._start(limits, request, shown)
+        except JailFault:
+            if shown is not None:
+                self.fixtures.leave(shown)
+            raise
+
+    def _start(self, limits: Limits, request: dict[str, object], shown: str | None) -> BubblewrapJail:
         with self._lock:
             if not self._free:
                 raise JailFault("no free sandbox slot")
@@ -296,6 +191,8 @@ class JailHost:
                 slot.limits = limits
             slot.group.peak(reset=True)
             before = slot.group.counters()
+            request["uid"], request["join"] = slot.uid, slot.group.join_paths
+            request["rlimits"] = rlimits(limits, slot.uid != 0, slot.group.version != 0)
             request_r, request_w = os.pipe()
             ends += [request_r, request_w]
             reply_r, reply_w = os.pipe()
@@ -304,7 +201,7 @@ class JailHost:
             ends += [log_r, log_w]
             for fd in (request_w, reply_r, log_r):
                 os.set_blocking(fd, False)
-            answer, fds = self._ask(self._request(slot, limits), [request_r, reply_w, log_w])
+            answer, fds = self._ask(request, [request_r, reply_w, log_w])
         except (OSError, JailFault) as error:
             for fd in ends:
                 os.close(fd)
@@ -312,24 +209,7 @@ class JailHost:
             raise JailFault(f"a sandbox did not start: {error}") from error
         for fd in (request_r, reply_w, log_w):
             os.close(fd)
-        return BubblewrapJail(self, slot, (int(answer["pid"]), fds[0]), (request_w, reply_r, log_r), before)
-
-    def _request(self, slot: Slot, limits: Limits) -> dict[str, object]:
-        rlimits = [
-            (resource.RLIMIT_NOFILE, limits.files),
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_FSIZE, limits.file_bytes),
-            (resource.RLIMIT_CPU, limits.cpu_s),
-        ]
-        if slot.group.version == 0:
-            rlimits.append((resource.RLIMIT_AS, limits.memory_bytes))
-        return {
-            "label": self.instance.label,
-            "argv": bwrap_arguments(self._bwrap, self.root, limits),
-            "uid": slot.uid,
-            "join": slot.group.join_paths,
-            "rlimits": rlimits,
-        }
+        return BubblewrapJail(self, slot, (int(answer["pid"]), fds[0]), (request_w, reply_r, log_r), before, shown)
 
     def _ask(self, request: dict[str, object], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
         with self._lock:
@@ -380,6 +260,7 @@ class JailHost:
             self._process.kill()
             self._process.wait()
         self.instance.sweep_own(self.layout)
+        self.fixtures.close()
         self.instance.release()
 
     def __enter__(self) -> Self:

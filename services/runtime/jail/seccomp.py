@@ -10,27 +10,46 @@ from services.runtime.errors import UserError
 # Answered with EPERM. Kinds: other processes' memory, namespaces and mounts, kernel interfaces with a large attack
 # surface, network (also over kinds of sockets that a network namespace does not cover), shared kernel objects, time.
 DENIED = (
-    "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "pidfd_open", "kcmp",
+    "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "pidfd_getfd",
+    "pidfd_open", "kcmp", "get_robust_list",
     "unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen", "fsconfig",
     "fsmount", "fspick", "mount_setattr",
     "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register",
     "keyctl", "add_key", "request_key", "init_module", "finit_module", "delete_module", "kexec_load",
     "kexec_file_load",
-    "socket", "socketpair", "bind", "listen", "accept", "accept4", "connect",
     "shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop", "msgget", "msgsnd", "msgrcv", "msgctl",
     "mq_open", "mq_unlink",
     "inotify_init", "inotify_init1", "fanotify_init", "fanotify_mark", "name_to_handle_at", "open_by_handle_at",
     "personality", "quotactl", "quotactl_fd", "reboot", "swapon", "swapoff", "acct", "syslog", "sethostname",
     "setdomainname", "iopl", "ioperm",
     "clock_settime", "settimeofday", "adjtimex", "clock_adjtime", "lookup_dcookie", "nfsservctl", "vhangup",
-    "migrate_pages", "move_pages", "mbind", "set_mempolicy", "get_mempolicy", "memfd_secret",
+    "migrate_pages", "move_pages", "mbind", "set_mempolicy", "get_mempolicy", "set_mempolicy_home_node",
+    # Memory that looks like a file, pages passed between pipes, a table of the processor, old interfaces.
+    "memfd_secret", "memfd_create", "vmsplice", "splice", "tee", "modify_ldt", "remap_file_pages", "uselib", "ustat",
+    "sysfs", "_sysctl", "seccomp",
+    "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
+    # What reaches beyond the caller: the whole machine's disk queues and processors, host-wide budgets of requests,
+    # and attributes of neighbours of the same user, of whom one is the fork server that serves the next run.
+    "sync", "syncfs", "membarrier", "io_setup", "io_submit", "io_getevents", "io_pgetevents", "io_cancel", "io_destroy",
+    "setpriority", "ioprio_set", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr",
 )  # fmt: skip
+# Calls newer than libseccomp's table (from statmount on) have one number on every architecture; to a jail they do not
+# exist yet, also those that no kernel has today.
+_NEWER = range(457, 512)
+_SOCKETS = ("socket", "socketpair")
+_CONNECTIONS = ("bind", "listen", "accept", "accept4", "connect")
+_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
+# fcntl commands: F_SETSIG, F_SETLEASE, F_NOTIFY, F_SETPIPE_SZ (the pipes belong to the trusted side too).
+_FCNTL = (10, 1024, 1026, 1031)
+_PR_SCHED_CORE = 62
+_INT = 0xFFFFFFFF
 # Namespace flags of clone(): NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 
 _ALLOW = 0x7FFF0000
 _EPERM, _ENOSYS = 1, 38
-_MASKED_EQ = 7
+_NE, _GT, _MASKED_EQ = 1, 6, 7
+_OPTIMIZE = 8
 
 
 class _Compare(ctypes.Structure):
@@ -57,6 +76,7 @@ def _library() -> ctypes.CDLL:
         ) from error
     lib.seccomp_init.restype = ctypes.c_void_p
     lib.seccomp_init.argtypes = [ctypes.c_uint32]
+    lib.seccomp_attr_set.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32]
     lib.seccomp_release.argtypes = [ctypes.c_void_p]
     lib.seccomp_rule_add_array.argtypes = [
         ctypes.c_void_p,
@@ -69,22 +89,25 @@ def _library() -> ctypes.CDLL:
     return lib
 
 
-def program() -> bytes:
-    """The BPF program. Calls of a foreign (32-bit) ABI kill the caller. Raises UserError without libseccomp."""
+def program(network: bool = False) -> bytes:
+    """The BPF program. Calls of a foreign (32-bit) ABI kill the caller. Raises UserError without libseccomp.
+
+    `network`: sockets of the Unix and Internet families may be used, inside the jail's own (empty) network namespace.
+    """
     lib = _library()
     context = lib.seccomp_init(_ALLOW)
     if not context:
         raise UserError("libseccomp cannot make a filter on this machine", do="check the libseccomp2 package")
     try:
-        for name in DENIED:
-            number = lib.seccomp_syscall_resolve_name(name.encode())
-            if number >= 0:  # negative: this architecture has no such call
-                _add(lib, context, _errno(_EPERM), number)
-        for name in ("clone3",):  # its flags lie behind a pointer that a filter cannot read; libc falls back to clone
-            _add(lib, context, _errno(_ENOSYS), lib.seccomp_syscall_resolve_name(name.encode()))
-        clone = lib.seccomp_syscall_resolve_name(b"clone")
-        for flag in _NAMESPACES:
-            _add(lib, context, _errno(_EPERM), clone, _Compare(0, _MASKED_EQ, flag, flag))
+        lib.seccomp_attr_set(context, _OPTIMIZE, 2)  # a binary tree, where this libseccomp can
+        for name in (*DENIED, *(() if network else _SOCKETS + _CONNECTIONS)):
+            _deny(lib, context, name)
+        _deny_by_argument(lib, context)
+        if network:
+            for name in _SOCKETS:
+                for family in set(range(max(_FAMILIES) + 1)) - set(_FAMILIES):
+                    _deny(lib, context, name, _Compare(0, _MASKED_EQ, _INT, family))
+                _deny(lib, context, name, _Compare(0, _GT, max(_FAMILIES), 0))
         fd = os.memfd_create("seccomp")
         try:
             if lib.seccomp_export_bpf(context, fd) != 0:
@@ -95,6 +118,24 @@ def program() -> bytes:
             os.close(fd)
     finally:
         lib.seccomp_release(context)
+
+
+def _deny_by_argument(lib: ctypes.CDLL, context: int) -> None:
+    # clone3's flags lie behind a pointer that a filter cannot read; libc falls back to clone.
+    for number in (lib.seccomp_syscall_resolve_name(b"clone3"), *_NEWER):
+        _add(lib, context, _errno(_ENOSYS), number)
+    for flag in _NAMESPACES:
+        _deny(lib, context, "clone", _Compare(0, _MASKED_EQ, flag, flag))
+    _deny(lib, context, "prlimit64", _Compare(0, _NE, 0, 0))  # of another process, named by its number
+    _deny(lib, context, "prctl", _Compare(0, _MASKED_EQ, _INT, _PR_SCHED_CORE))
+    for command in _FCNTL:
+        _deny(lib, context, "fcntl", _Compare(1, _MASKED_EQ, _INT, command))
+
+
+def _deny(lib: ctypes.CDLL, context: int, name: str, compare: _Compare | None = None) -> None:
+    number = lib.seccomp_syscall_resolve_name(name.encode())
+    if number >= 0:  # negative: this architecture, or this libseccomp, has no such call
+        _add(lib, context, _errno(_EPERM), number, compare)
 
 
 def _add(lib: ctypes.CDLL, context: int, action: int, number: int, compare: _Compare | None = None) -> None:

@@ -16,7 +16,6 @@ import resource
 import select
 import signal
 import socket
-import sys
 from typing import Any, NoReturn
 
 MAX_REQUEST = 65_536
@@ -24,8 +23,47 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
+_CLONE_NEWNS = 0x20000
+_NOSUID, _NODEV, _NOEXEC, _REC, _PRIVATE = 2, 4, 8, 0x4000, 0x40000
+_FLAGS = _NOSUID | _NODEV | _NOEXEC
 
-def _child(request: dict[str, Any], fds: list[int], seccomp: str, parent: int) -> NoReturn:
+
+def _mount(what: str, at: str, kind: str | None, flags: int, data: str = "") -> None:
+    text = kind.encode() if kind is not None else None
+    if _libc.mount(what.encode(), at.encode(), text, ctypes.c_ulong(flags), data.encode()) != 0:
+        raise OSError(ctypes.get_errno(), f"mount of {kind or 'nothing'} at {at}: {os.strerror(ctypes.get_errno())}")
+
+
+def _own_mounts() -> None:
+    """From here on, no mount made by this process can be seen outside, and all of them go when the last user ends."""
+    if _libc.unshare(_CLONE_NEWNS) != 0:
+        raise OSError(ctypes.get_errno(), f"no mount namespace: {os.strerror(ctypes.get_errno())}")
+    _mount("none", "/", None, _REC | _PRIVATE)
+
+
+def _escaped(path: str) -> str:
+    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
+
+
+def _stage(stage: dict[str, Any], uid: int) -> None:
+    """The jail's /tmp at `stage["at"]`/top: a bounded tmpfs, and in it an overlay over a fixture's tree if asked for.
+
+    Upper and work folder of the overlay lie beside `top`, so that nothing in the jail has a name for them.
+    """
+    at, top = stage["at"], stage["at"] + "/top"
+    _own_mounts()
+    _mount("tmpfs", at, "tmpfs", _FLAGS, f"size={stage['bytes']},nr_inodes={stage['inodes']},mode=0755")
+    os.mkdir(top, 0o700)
+    if stage["lower"]:
+        for folder, mode in ((at + "/upper", 0o777), (at + "/work", 0o700), (top + "/tree", 0o700)):
+            os.mkdir(folder)
+            os.chmod(folder, mode)
+        places = f"lowerdir={_escaped(stage['lower'])},upperdir={_escaped(at)}/upper,workdir={_escaped(at)}/work"
+        _mount("overlay", top + "/tree", "overlay", _FLAGS, places + ",redirect_dir=nofollow,metacopy=off,index=off")
+    os.chown(top, uid, uid)
+
+
+def _child(request: dict[str, Any], fds: list[int], parent: int) -> NoReturn:
     """Between fork and exec: join the groups, bound, become the slot's user, put 0/1/2/3 in place, run bubblewrap."""
     try:
         os.dup2(fds[0], 0)
@@ -35,9 +73,11 @@ def _child(request: dict[str, Any], fds: list[int], seccomp: str, parent: int) -
             fd = os.open(path, os.O_WRONLY)
             os.write(fd, b"0")
             os.close(fd)
+        if request["stage"]:
+            _stage(request["stage"], request["uid"])
         for kind, value in request["rlimits"]:
             resource.setrlimit(kind, (value, value))
-        filter_fd = os.open(seccomp, os.O_RDONLY)
+        filter_fd = os.open(request["seccomp"], os.O_RDONLY)
         os.dup2(filter_fd, 3)
         os.set_inheritable(3, True)  # dup2 of 3 onto itself would leave it closing on exec
         os.closerange(4, 64)
@@ -52,7 +92,7 @@ def _child(request: dict[str, Any], fds: list[int], seccomp: str, parent: int) -
         os.chdir("/")
         signal.set_wakeup_fd(-1)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        os.execve(request["argv"][0], [request["label"], *request["argv"][1:]], {})
+        os.execve(request["argv"][0], [request["label"], *request["argv"][1:]], request["env"])
     except BaseException as error:
         os.write(2, f"spawner: {type(error).__name__}: {error}".encode())
     finally:
@@ -63,9 +103,8 @@ def _child(request: dict[str, Any], fds: list[int], seccomp: str, parent: int) -
 class Spawner:
     """Starts, remembers and reaps the children."""
 
-    def __init__(self, channel: socket.socket, seccomp: str) -> None:
+    def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._seccomp = seccomp
         self._running: set[int] = set()
         self._ended: dict[int, float] = {}
 
@@ -83,6 +122,9 @@ class Spawner:
                 self._reap()
 
     def _answer(self, request: dict[str, Any], fds: list[int]) -> None:
+        if "probe" in request:
+            self._send({"possible": _possible(request["probe"])})
+            return
         if "wait" in request:
             self._send({"cpu_s": self._wait(request["wait"])})
             self._reap()
@@ -91,7 +133,7 @@ class Spawner:
             me = os.getpid()
             pid = os.fork()
             if pid == 0:
-                _child(request, fds, self._seccomp, me)
+                _child(request, fds, me)
             self._running.add(pid)
             handle = os.pidfd_open(pid)
         except OSError as error:
@@ -129,6 +171,18 @@ class Spawner:
                 self._ended[pid] = usage.ru_utime + usage.ru_stime
 
 
+def _possible(stage: dict[str, Any]) -> bool:
+    """Whether such a stage can be made here, found out by making one in a child that ends at once."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _stage(stage, os.geteuid())
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
 def _passed(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     fds = array.array("i")
     for level, kind, data in ancillary:
@@ -138,14 +192,14 @@ def _passed(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
 
 
 def main() -> None:
-    """Entry of the script: its one argument is the path of the system-call filter."""
+    """Entry of the script."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # A Ctrl-C at the terminal reaches the whole foreground group; the service decides when its jails end.
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     gc.disable()
     gc.freeze()
-    Spawner(socket.socket(fileno=0), sys.argv[1]).serve()
+    Spawner(socket.socket(fileno=0)).serve()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Stages the interpreter that runs inside jails: one read-only tree with exactly the files that it needs.
 
 A jail sees this tree as its whole root: no shell, no tools, no set-user-id program, no site-packages, no network
-modules, and none of the host's paths (the interpreter may live below a folder that only root can enter).
+modules, and none of the host's paths (the interpreter may live below a folder that only root can enter). There is one
+tree per kind of runtime, made when it is first asked for: "pytest" holds pytest too, "network" the socket modules.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from services.runtime.errors import UserError
+
+if TYPE_CHECKING:
+    from services.runtime.jail.backend import Runtime
 
 PYTHON = f"/python/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 WORKER = "/worker.pyc"
@@ -32,12 +37,15 @@ _DYNLOAD_LEFT_OUT = re.compile(
     r"^(_test|_xx|xx|_ctypes_test|_tkinter|_curses|readline|_sqlite3|_ssl|_socket|nis|spwd|grp|_crypt|ossaudiodev|syslog|"
     r"_dbm|_gdbm|termios|_lsprof|audioop|_multiprocessing|_posixshmem)"
 )
+_DYNLOAD_ADDED = {"pytest": re.compile(r"^_socket\."), "network": re.compile(r"^(_socket|_ssl)\.")}
+"""What a runtime has beyond: pytest cannot be imported without the socket module (no socket can be made with it)."""
+_PYTEST = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging")
+_LIBRARY = f"python/lib/python{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _files() -> list[tuple[str, Path]]:
-    """(path in the tree, source on the host) of interpreter and standard library."""
+def _files(runtime: Runtime) -> list[tuple[str, Path]]:
+    """(path in the tree, source on the host) of interpreter, standard library, and what the runtime adds."""
     library = Path(sysconfig.get_path("stdlib"))
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     binary = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
     found = [(PYTHON.lstrip("/"), binary)]
     for folder, names, files in os.walk(library):
@@ -45,11 +53,45 @@ def _files() -> list[tuple[str, Path]]:
         names[:] = sorted(n for n in names if n not in _LEFT_OUT and not n.startswith("config-"))
         for name in sorted(files):
             source = Path(folder) / name
-            if source.parent.name == "lib-dynload" and _DYNLOAD_LEFT_OUT.match(name):
+            kept = runtime in _DYNLOAD_ADDED and _DYNLOAD_ADDED[runtime].match(name)
+            if source.parent.name == "lib-dynload" and _DYNLOAD_LEFT_OUT.match(name) and not kept:
                 continue
             if ".opt-" in name or (top and name == "LICENSE.txt") or not source.is_file():
                 continue
-            found.append((f"python/lib/{version}/{source.relative_to(library)}", source))
+            found.append((f"{_LIBRARY}/{source.relative_to(library)}", source))
+    return found + (_pytest_files() if runtime == "pytest" else [])
+
+
+def _pytest_files() -> list[tuple[str, Path]]:
+    """pytest and what it imports, beside the standard library: a jail has no site-packages on its path."""
+    import importlib.metadata
+    import importlib.util
+
+    wanted = list(_PYTEST)
+    try:
+        needed = importlib.metadata.requires("pytest") or []
+        if any(line.lower().startswith("pygments") and "extra" not in line for line in needed):
+            wanted.append("pygments")
+        specs = [(name, importlib.util.find_spec(name)) for name in wanted]
+    except importlib.metadata.PackageNotFoundError:
+        specs = [("pytest", None)]
+    found = []
+    for name, spec in specs:
+        if spec is None or spec.origin is None:
+            raise UserError(
+                f"{name} is not installed, so no sandbox can run pytest", sys.prefix, "install the package's test extra"
+            )
+        home = Path(spec.origin).parent
+        if spec.submodule_search_locations is None:
+            found.append((f"{_LIBRARY}/{Path(spec.origin).name}", Path(spec.origin)))
+            continue
+        for folder, names, files in os.walk(home):
+            names[:] = sorted(n for n in names if n != "__pycache__")
+            found += [
+                (f"{_LIBRARY}/{name}/{(Path(folder) / file).relative_to(home)}", Path(folder) / file)
+                for file in sorted(files)
+                if file.endswith(".py")
+            ]
     return found
 
 
@@ -78,7 +120,7 @@ def _shared_objects(files: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
 
 
 def _digest(files: list[tuple[str, Path]], worker: bytes) -> str:
-    seen = hashlib.sha256(f"tree/1 {sys.version} {sys.base_prefix}".encode() + worker)
+    seen = hashlib.sha256(f"tree/2 {sys.version} {sys.base_prefix}".encode() + worker)
     for at, source in files:
         stat = source.stat()
         seen.update(f"{at} {stat.st_size} {stat.st_mtime_ns}\n".encode())
@@ -103,10 +145,10 @@ def cache_folder() -> Path:
     )
 
 
-def staged() -> Path:
+def staged(runtime: Runtime = "plain") -> Path:
     """The staged tree for this interpreter, made when it is not there yet. Raises UserError."""
     worker = Path(__file__).with_name("worker.py").read_bytes()
-    files = _files()
+    files = _files(runtime)
     target = cache_folder() / f"jail-{_digest(files, worker)}"
     if target.is_dir():
         return target
@@ -141,8 +183,17 @@ def _place(source: Path, target: Path) -> None:
 def _finish(building: Path, worker: bytes) -> None:
     import importlib.util
     import marshal
+    import py_compile
 
     (building / "tmp").mkdir()
+    for source in building.glob(f"{_LIBRARY}/**/*.py"):  # nothing can be written there later
+        cached = Path(importlib.util.cache_from_source(str(source)))
+        if not cached.exists():
+            with contextlib.suppress(py_compile.PyCompileError):  # lib2to3 and the like hold files of other grammars
+                py_compile.compile(
+                    str(source), str(cached), f"/{source.relative_to(building)}", doraise=True,
+                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+                )  # fmt: skip
     code = compile(worker, "worker", "exec", dont_inherit=True, optimize=2)
     header = importlib.util.MAGIC_NUMBER + (0).to_bytes(4, "little") + bytes(8)
     (building / WORKER.lstrip("/")).write_bytes(header + marshal.dumps(code))
