@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
 
 from services.runtime.errors import UserError
 
@@ -52,7 +53,9 @@ _NE, _GT, _MASKED_EQ = 1, 6, 7
 _OPTIMIZE = 8
 
 
-class _Compare(ctypes.Structure):
+class Compare(ctypes.Structure):
+    """A condition on one argument of a call, in libseccomp's words."""
+
     _fields_ = [
         ("arg", ctypes.c_uint),
         ("op", ctypes.c_int),
@@ -83,10 +86,27 @@ def _library() -> ctypes.CDLL:
         ctypes.c_uint32,
         ctypes.c_int,
         ctypes.c_uint,
-        ctypes.POINTER(_Compare),
+        ctypes.POINTER(Compare),
     ]
     lib.seccomp_export_bpf.argtypes = [ctypes.c_void_p, ctypes.c_int]
     return lib
+
+
+def rules(network: bool) -> Iterator[tuple[str, Compare | None]]:
+    """Every call that is answered with EPERM, always (None) or when one of its arguments is so; for every backend."""
+    for name in (*DENIED, *(() if network else _SOCKETS + _CONNECTIONS)):
+        yield name, None
+    for flag in _NAMESPACES:
+        yield "clone", Compare(0, _MASKED_EQ, flag, flag)
+    yield "prlimit64", Compare(0, _NE, 0, 0)  # of another process, named by its number
+    yield "prctl", Compare(0, _MASKED_EQ, _INT, _PR_SCHED_CORE)
+    for command in _FCNTL:
+        yield "fcntl", Compare(1, _MASKED_EQ, _INT, command)
+    if network:
+        for name in _SOCKETS:
+            for family in set(range(max(_FAMILIES) + 1)) - set(_FAMILIES):
+                yield name, Compare(0, _MASKED_EQ, _INT, family)
+            yield name, Compare(0, _GT, max(_FAMILIES), 0)
 
 
 def program(network: bool = False) -> bytes:
@@ -100,14 +120,13 @@ def program(network: bool = False) -> bytes:
         raise UserError("libseccomp cannot make a filter on this machine", do="check the libseccomp2 package")
     try:
         lib.seccomp_attr_set(context, _OPTIMIZE, 2)  # a binary tree, where this libseccomp can
-        for name in (*DENIED, *(() if network else _SOCKETS + _CONNECTIONS)):
-            _deny(lib, context, name)
-        _deny_by_argument(lib, context)
-        if network:
-            for name in _SOCKETS:
-                for family in set(range(max(_FAMILIES) + 1)) - set(_FAMILIES):
-                    _deny(lib, context, name, _Compare(0, _MASKED_EQ, _INT, family))
-                _deny(lib, context, name, _Compare(0, _GT, max(_FAMILIES), 0))
+        for name, compare in rules(network):
+            number = lib.seccomp_syscall_resolve_name(name.encode())
+            if number >= 0:  # negative: this architecture, or this libseccomp, has no such call
+                _add(lib, context, _errno(_EPERM), number, compare)
+        # clone3's flags lie behind a pointer that a filter cannot read; libc falls back to clone.
+        for number in (lib.seccomp_syscall_resolve_name(b"clone3"), *_NEWER):
+            _add(lib, context, _errno(_ENOSYS), number)
         fd = os.memfd_create("seccomp")
         try:
             if lib.seccomp_export_bpf(context, fd) != 0:
@@ -120,25 +139,7 @@ def program(network: bool = False) -> bytes:
         lib.seccomp_release(context)
 
 
-def _deny_by_argument(lib: ctypes.CDLL, context: int) -> None:
-    # clone3's flags lie behind a pointer that a filter cannot read; libc falls back to clone.
-    for number in (lib.seccomp_syscall_resolve_name(b"clone3"), *_NEWER):
-        _add(lib, context, _errno(_ENOSYS), number)
-    for flag in _NAMESPACES:
-        _deny(lib, context, "clone", _Compare(0, _MASKED_EQ, flag, flag))
-    _deny(lib, context, "prlimit64", _Compare(0, _NE, 0, 0))  # of another process, named by its number
-    _deny(lib, context, "prctl", _Compare(0, _MASKED_EQ, _INT, _PR_SCHED_CORE))
-    for command in _FCNTL:
-        _deny(lib, context, "fcntl", _Compare(1, _MASKED_EQ, _INT, command))
-
-
-def _deny(lib: ctypes.CDLL, context: int, name: str, compare: _Compare | None = None) -> None:
-    number = lib.seccomp_syscall_resolve_name(name.encode())
-    if number >= 0:  # negative: this architecture, or this libseccomp, has no such call
-        _add(lib, context, _errno(_EPERM), number, compare)
-
-
-def _add(lib: ctypes.CDLL, context: int, action: int, number: int, compare: _Compare | None = None) -> None:
+def _add(lib: ctypes.CDLL, context: int, action: int, number: int, compare: Compare | None = None) -> None:
     pointer = ctypes.byref(compare) if compare is not None else None
     code = lib.seccomp_rule_add_array(context, action, number, 0 if compare is None else 1, pointer)
     if code != 0:
