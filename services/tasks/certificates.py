@@ -121,6 +121,8 @@ class Pool:
         found = []
         if not self.runs.clean:
             found.append(f"the reference passed {self.runs.right} of {self.runs.runs} runs")
+        if not self.mutants.total:
+            found.append("no mutant of the reference was tried")
         if self.mutants.kill_rate < MIN_KILL_RATE:
             found.append(f"{self.mutants.kill_rate:.0%} of the mutants are killed, {MIN_KILL_RATE:.0%} are needed")
         if self.cpu_p99_s is not None and self.cpu_p99_s * RUNTIME_MARGIN >= self.cpu_limit_s:
