@@ -1,42 +1,58 @@
-"""The trusted side of the pipes: asks a jail's worker and records what came back and how it ended.
+"""The trusted side of the pipes: asks a jail's worker call by call and records what came back and how it ended.
 
-Nothing here judges an answer, and nothing that the candidate writes is read as anything but a claimed answer.
+Nothing here judges an answer, and nothing that the candidate writes is read as anything but a claimed answer. In an
+assessment one request is outstanding at a time: what comes next, and whether it repeats, is not in the jail before the
+answer is here.
 """
 
 from __future__ import annotations
 
-import contextlib
-import marshal
-import os
-import secrets
-import select
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from services.runtime.jail.backend import Jail
-from services.runtime.jail.limits import JailFault, Limits
+from services.runtime.jail.channel import Channel, Closed, Ending, boot, request_id
+from services.runtime.jail.limits import Limits
 
-MAX_FRAME = 1024 * 1024
-_ID = 32
+__all__ = ["Answer", "Closed", "Conversation", "Ending", "Handle", "Pace", "Program", "Server", "Transcript"]
 
-Ending = Literal["complete", "stopped", "eof", "deadline", "log_flood", "reply_flood", "protocol", "limit", "lingering"]
-"""How a conversation ended: `complete` every call was answered; `stopped` the caller had enough; `eof` the worker
-closed its pipe early; `limit` it met its CPU limit; `lingering` it did not end after the last answer; else what it
-broke."""
+MAX_HANDLES = 10_000
+_HANDLE = re.compile(r'\{"h":\["([0-9]{1,9})","')  # a quote inside a JSON string is escaped, so this is never in one
+_SIGPROF = 27
+
+Packed = tuple[Sequence[Any], Any]
+"""Table of linked nodes, and the value with complex numbers in place of them."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What to run: files (relative path -> text), the module to import and the function to call."""
+    """What to run: files (relative path -> text), the module to import and the function that calls without a name ask.
+
+    `objects`: classes of linked nodes (name, fields, module or ""), which `pack` takes out of arguments. `handles`:
+    names of the module's classes whose objects stay inside and are told as handles ("iterator": whatever has
+    `__next__`). `own_exceptions`: names of the module's exception classes that are told by their own name. `messages`:
+    what an exception says is told too, as a pair (exception, text or None).
+    """
 
     files: Mapping[str, str]
     module: str
-    function: str
+    function: str = ""
     drain: bool = False  # read a returned generator out as a list
     want_args: bool = False  # also tell the arguments after the call
     exception_names: tuple[str, ...] = ()
+    objects: tuple[tuple[str, tuple[str, ...], str], ...] = ()
+    pack: Callable[[Any], Packed] | None = None
+    handles: tuple[str, ...] = ()
+    own_exceptions: tuple[str, ...] = ()
+    messages: bool = False
+
+    def __post_init__(self) -> None:
+        both = set(self.own_exceptions) & set(self.exception_names)
+        if both:
+            raise ValueError(f"{', '.join(sorted(both))}: a built-in exception's name cannot be the module's own")
 
 
 @dataclass(frozen=True)
@@ -55,136 +71,170 @@ class Transcript:
     ready: bool = False
     failure: tuple[str, int] | None = None
     answers: list[Answer] = field(default_factory=list)
+    answered: int = 0
     ending: Ending = "eof"
     boot_s: float = 0.0
     wall_s: float = 0.0
     log: bytes = b""
 
 
-class Closed(Exception):
-    """The conversation cannot go on; the argument says why."""
+@dataclass(frozen=True)
+class Pace:
+    """Seconds: CPU of the import and of each call (the worker's own timer), wall of each call and of the whole run.
 
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending)
-        self.ending: Ending = ending
+    `boot_s`: how long a jail may take to say that it is there (infrastructure).
+    """
+
+    call_cpu_s: float
+    import_cpu_s: float
+    call_wall_s: float
+    wall_s: float
+    boot_s: float = 15.0
 
 
-class Channel:
-    """Framed, capped, deadline-bound exchange with one jail."""
+@dataclass(frozen=True)
+class Handle:
+    """An object that stays in the jail, by the number that the worker gave it there."""
 
-    def __init__(self, jail: Jail, limits: Limits) -> None:
+    number: int
+
+
+class Conversation:
+    """One assessment, asked call by call: boot (here), `start`, any number of questions, `end`.
+
+    Every question raises Closed once the conversation cannot go on; `transcript` then says how it ended. Answers are
+    claims of the candidate, and so are handles: the number of one that it told may be used until it is released.
+    """
+
+    def __init__(self, jail: Jail, limits: Limits, pace: Pace, processes: int = 0) -> None:
+        """Boot. `processes` > 0 asks the worker to bound its own processes. Raises JailFault (infrastructure)."""
         self._jail = jail
-        self._limits = limits
-        self._out = b""
-        self._in = bytearray()
-        self._received = 0
-        self._logged = 0
-        self.log = b""
+        self._channel = Channel(jail, limits)
+        self._pace = pace
+        started = time.monotonic()
+        boot(self._channel, False, processes, pace.boot_s)
+        self._started = time.monotonic()
+        self._deadline = self._started + pace.wall_s
+        self._program: Program | None = None
+        self._handles: set[int] = set()
+        self._last_handle = 0
+        self.transcript = Transcript(booted=True, boot_s=self._started - started)
 
-    def renew(self) -> None:
-        """Another run of a fork server: the caps count anew."""
-        self._received = self._logged = 0
-        self.log = b""
+    def start(self, program: Program) -> bool:
+        """Import the candidate; False when that failed (`transcript.failure`). Raises Closed."""
+        self._program = program
+        ident = request_id()
+        pace = self._pace
+        timers = {"call_cpu_s": pace.call_cpu_s, "import_cpu_s": pace.import_cpu_s, "calls": ()}
+        self._channel.send({**_run(program, ident), **timers})
+        kind, text = self._reply(ident, self._deadline, ("y", "e"))
+        if kind == "e":
+            self.transcript.failure = _failure(text)
+            self._close("complete")
+            return False
+        self.transcript.ready = True
+        return True
 
-    def send(self, message: Any) -> None:
-        """Queue a request; it is written while replies are awaited."""
-        raw = marshal.dumps(message)
-        self._out += len(raw).to_bytes(4, "little") + raw
+    def call(self, function: str = "", args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Answer:
+        """Call a function of the module by its (dotted) name, or the program's own without one."""
+        return self._ask("c", 0, function, args, kwargs)
 
-    def receive(self, deadline: float) -> tuple[str, str, str]:
-        """Next reply as (id, kind, text). Raises Closed."""
-        while True:
-            frame = self._take()
-            if frame is not None:
-                return frame
-            self._wait(deadline)
+    def construct(self, kind: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Answer:
+        """Make an object of a class of the module; where that is a declared handle class, the answer is its handle."""
+        return self._ask("c", 0, kind, args, kwargs)
 
-    def _take(self) -> tuple[str, str, str] | None:
-        if len(self._in) < 4:
-            return None
-        size = int.from_bytes(self._in[:4], "little")
-        if not _ID < size <= MAX_FRAME:
-            raise Closed("protocol")
-        if len(self._in) < 4 + size:
-            return None
-        raw = bytes(self._in[4 : 4 + size])
-        del self._in[: 4 + size]
-        if not raw.isascii():
-            raise Closed("protocol")
-        text = raw.decode("ascii")
-        return text[:_ID], text[_ID], text[_ID + 1 :]
+    def method(
+        self, handle: Handle, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Answer:
+        """Call a method (also `__enter__`, `__len__`, `__next__`, ...) of the object behind a handle."""
+        return self._ask("m", self._number(handle), name, args, kwargs)
 
-    def _wait(self, deadline: float) -> None:
-        poll = select.poll()
-        poll.register(self._jail.replies, select.POLLIN)
-        if self._jail.log >= 0:
-            poll.register(self._jail.log, select.POLLIN)
-        if self._out and self._jail.requests >= 0:
-            poll.register(self._jail.requests, select.POLLOUT)
-        left = deadline - time.monotonic()
-        events = poll.poll(max(0.0, left) * 1000) if left > 0 else []
-        if not events:
-            raise Closed("deadline")
-        for fd, event in events:
-            if fd == self._jail.requests:
-                self._write(event)
-            elif fd == self._jail.log:
-                self._read_log()
-            else:
-                self._read()
+    def get(self, handle: Handle | None, name: str) -> Answer:
+        """Read an attribute of the object behind a handle, or of the module (None)."""
+        return self._ask("g", self._number(handle), name)
 
-    def _write(self, event: int) -> None:
-        if event & select.POLLOUT:
-            with contextlib.suppress(BlockingIOError, BrokenPipeError):
-                self._out = self._out[os.write(self._jail.requests, self._out) :]
-                return
-        if event & (select.POLLERR | select.POLLHUP):
-            self._out = b""  # nobody reads any more; what it has said before may still be in the reply pipe
+    def set(self, handle: Handle | None, name: str, value: Any) -> Answer:
+        """Write an attribute of the object behind a handle, or of the module (None)."""
+        return self._ask("s", self._number(handle), name, (value,))
 
-    def _read(self) -> None:
-        data = os.read(self._jail.replies, 65_536)
-        if not data:
-            raise Closed("eof")
-        self._received += len(data)
-        if self._received > self._limits.reply_bytes:
-            raise Closed("reply_flood")
-        self._in += data
+    def operator(self, name: str, args: Sequence[Any]) -> Answer:
+        """Apply a function of the module `operator` ("eq", "getitem", "contains") or a built-in ("len", "iter")."""
+        return self._ask("o", 0, name, args)
 
-    def _read_log(self) -> None:
-        data = os.read(self._jail.log, 65_536)
-        if not data:
-            os.close(self._jail.log)
-            self._jail.log = -1
-            return
-        self._logged += len(data)
-        self.log = (self.log + data)[-2048:]
-        if self._logged > self._limits.log_bytes:
-            raise Closed("log_flood")
+    def release(self, handle: Handle) -> Answer:
+        """Let the object behind a handle go; its number is void from now on."""
+        number = self._number(handle)
+        self._handles.discard(number)
+        return self._ask("f", number, "")
 
-    def drain_log(self) -> bytes:
-        """What stands in the log pipe now, for diagnosis only."""
-        if self._jail.log >= 0:
-            with contextlib.suppress(BlockingIOError):
-                self.log = (self.log + os.read(self._jail.log, 65_536))[-2048:]
-        return self.log
+    def handle(self, number: str) -> Handle:
+        """The handle of a number as an answer told it. Raises KeyError for one that is not in use here."""
+        if not number.isascii() or not number.isdigit() or int(number[:9]) not in self._handles:
+            raise KeyError("no such handle")
+        return Handle(int(number))
 
+    def stop(self) -> None:
+        """The caller has heard enough: no more questions, and no clean end is asked for."""
+        self._close("stopped")
 
-def request_id() -> str:
-    """128 random bits as 32 hexadecimal characters."""
-    return secrets.token_hex(_ID // 2)
+    def end(self) -> Transcript:
+        """Close the requests and expect exactly the end of the replies; the outcome is fixed before anything ends."""
+        if self._open:
+            self._close(self._channel.finish(self._deadline))
+        return self.transcript
 
+    @property
+    def _open(self) -> bool:
+        return self._program is not None and self._deadline > 0
 
-def boot(channel: Channel, serve: bool, processes: int, boot_s: float) -> None:
-    """First handshake, before any candidate code. Raises JailFault: whatever goes wrong here is infrastructure."""
-    ident = request_id()
-    channel.send({"boot": ident, "serve": serve, "processes": processes})
-    try:
-        reply = channel.receive(time.monotonic() + boot_s)
-    except Closed as closed:
-        said = channel.drain_log().decode("utf-8", "replace").strip()
-        raise JailFault(f"no boot handshake ({closed.ending}){': ' + said if said else ''}") from None
-    if reply[:2] != (ident, "b"):
-        raise JailFault("a wrong boot handshake")
+    def _close(self, ending: Ending) -> None:
+        self._deadline = 0.0
+        self.transcript.ending = ending
+        self.transcript.wall_s = time.monotonic() - self._started
+        self.transcript.log = self._channel.log
+
+    def _number(self, handle: Handle | None) -> int:
+        if handle is None:
+            return 0
+        if handle.number not in self._handles:
+            raise KeyError("no such handle")
+        return handle.number
+
+    def _ask(
+        self, operation: str, handle: int, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Answer:
+        if not self._open or self._program is None:
+            raise Closed(self.transcript.ending)
+        ident = request_id()
+        self._channel.send(_request(self._program, ident, operation, handle, name, args, kwargs))
+        deadline = min(self._deadline, time.monotonic() + self._pace.call_wall_s)
+        kind, text = self._reply(ident, deadline, ("r", "x", "u"))
+        if self._program.handles:
+            self._register(text)
+        self.transcript.answered += 1
+        return Answer(kind, text)
+
+    def _reply(self, ident: str, deadline: float, kinds: tuple[str, ...]) -> tuple[str, str]:
+        try:
+            got, kind, text = self._channel.receive(deadline)
+            if got != ident or kind not in (*kinds, "l"):
+                raise Closed("protocol")
+            if kind == "l":
+                raise Closed("limit")
+        except Closed as closed:
+            self._close(closed.ending)
+            raise
+        return kind, text
+
+    def _register(self, text: str) -> None:
+        """New handles have the next numbers, in the order in which the text tells them."""
+        for number in map(int, _HANDLE.findall(text)):
+            if number == self._last_handle + 1 and len(self._handles) < MAX_HANDLES:
+                self._last_handle = number
+                self._handles.add(number)
+            elif number not in self._handles:
+                self._close("protocol")
+                raise Closed("protocol")
 
 
 def _run(program: Program, ident: str) -> dict[str, Any]:
@@ -196,38 +246,41 @@ def _run(program: Program, ident: str) -> dict[str, Any]:
         "drain": program.drain,
         "want_args": program.want_args,
         "names": program.exception_names,
+        "objects": program.objects,
+        "handles": program.handles,
+        "errors": program.own_exceptions,
+        "messages": program.messages,
+        "linked": bool(program.objects or program.handles),
     }
 
 
-def _converse(
-    channel: Channel,
-    transcript: Transcript,
-    ident: str,
-    idents: Sequence[str],
-    deadline: float,
-    on_answer: Callable[[int, Answer], bool],
-) -> None:
-    """Ready handshake and answers in order; raises Closed for every other course."""
-    got, kind, text = channel.receive(deadline)
-    if got == ident and kind == "l":
-        raise Closed("limit")
-    if got != ident or kind not in ("y", "e"):
-        raise Closed("protocol")
-    if kind == "e":
-        name, _, line = text.partition(" ")
-        transcript.failure = (name[:64], int(line) if line.isdigit() and len(line) < 9 else 0)
-        return
-    transcript.ready = True
-    for index, wanted in enumerate(idents):
-        got, kind, text = channel.receive(deadline)
-        if got == wanted and kind == "l":
-            raise Closed("limit")
-        if got != wanted or kind not in ("r", "x", "u"):
-            raise Closed("protocol")
-        answer = Answer(kind, text)
-        transcript.answers.append(answer)
-        if not on_answer(index, answer):
-            raise Closed("stopped")
+def _request(
+    program: Program, ident: str, operation: str, handle: int, name: str, args: Sequence[Any], kwargs: Any = None
+) -> tuple[Any, ...]:
+    given: Any = (tuple(args), dict(kwargs or {}))
+    table: Sequence[Any] = ()
+    if program.pack is not None:
+        table, given = program.pack(given)
+    if program.handles:
+        given = _referring(given)
+    return ident, operation, handle, name, *given, table
+
+
+def _referring(value: Any) -> Any:
+    """The value with complex numbers in place of handles, which are met in arguments and plain containers."""
+    kind = type(value)
+    if kind is Handle:
+        return complex(value.number, 1)
+    if kind in (list, tuple, set, frozenset):
+        return kind(map(_referring, value))
+    if kind is dict:
+        return {_referring(key): _referring(item) for key, item in value.items()}
+    return value
+
+
+def _failure(text: str) -> tuple[str, int]:
+    name, _, line = text.partition(" ")
+    return name[:64], int(line) if line.isdigit() and len(line) < 9 else 0
 
 
 def run_trial(
@@ -241,45 +294,32 @@ def run_trial(
     wall_s: float,
     boot_s: float,
     processes: int = 0,
+    call_wall_s: float | None = None,
 ) -> Transcript:
     """One assessment in a fresh jail: boot, import, every call, and a clean end. Raises JailFault before `boot` only.
 
     `on_answer` says whether to go on. `processes` > 0 asks the worker to bound its own processes (no control group).
     """
-    channel = Channel(jail, limits)
-    started = time.monotonic()
-    boot(channel, False, processes, boot_s)
-    transcript = Transcript(booted=True, boot_s=time.monotonic() - started)
-    run = _run(program, request_id())
-    idents = [request_id() for _ in calls]
-    channel.send({**run, "call_cpu_s": call_cpu_s, "import_cpu_s": import_cpu_s})
-    channel.send(list(zip(idents, calls, strict=True)))
-    started = time.monotonic()
-    deadline = started + wall_s
+    pace = Pace(call_cpu_s, import_cpu_s, call_wall_s or wall_s, wall_s, boot_s)
+    asked = Conversation(jail, limits, pace, processes)
     try:
-        _converse(channel, transcript, run["id"], idents, deadline, on_answer)
-        transcript.ending = _end(jail, channel, deadline) if transcript.failure is None else "complete"
-    except Closed as closed:
-        transcript.ending = closed.ending
-    transcript.wall_s = time.monotonic() - started
-    transcript.log = channel.log
-    return transcript
-
-
-def _end(jail: Jail, channel: Channel, deadline: float) -> Ending:
-    """Close the requests and expect exactly the end of the replies."""
-    jail.close_requests()
-    try:
-        channel.receive(min(deadline, time.monotonic() + 2.0))
-    except Closed as closed:
-        if closed.ending == "eof":
-            return "complete"
-        return "lingering" if closed.ending == "deadline" else closed.ending
-    return "protocol"
+        if asked.start(program):
+            for index, args in enumerate(calls):
+                answer = asked.call("", args)
+                asked.transcript.answers.append(answer)
+                if not on_answer(index, answer):
+                    asked.stop()
+                    break
+    except Closed:
+        return asked.transcript
+    return asked.end()
 
 
 class Server:
-    """A booted fork server: the parent stays clean, each run is a child of it. Any ending but `complete` closes it."""
+    """A booted fork server: the parent stays clean, each run is a child of it. Any ending but `complete` closes it.
+
+    It serves exploration, where the checks are public: all calls of a run travel at once.
+    """
 
     def __init__(self, jail: Jail, limits: Limits, boot_s: float, processes: int = 0) -> None:
         """Boot it. Raises JailFault; the jail stays the caller's to close."""
@@ -288,17 +328,23 @@ class Server:
         self.usable = True
         boot(self._channel, True, processes, boot_s)
 
+    @property
+    def quiet(self) -> bool:
+        """Whether the last run left nothing in the pipes. What it printed late is read first, as no part of a run."""
+        self._channel.drain_log()
+        return self._channel.quiet
+
     def run(self, program: Program, calls: Sequence[tuple[Any, ...]], run_cpu_s: float, wall_s: float) -> Transcript:
         """Run all calls in one fresh child. Ending `limit`: the kernel ended it for its CPU time."""
         channel = self._channel
         channel.renew()
-        run = _run(program, request_id())
-        idents = [request_id() for _ in calls]
-        channel.send({**run, "run_cpu_s": run_cpu_s, "calls": list(zip(idents, calls, strict=True))})
+        ident, idents = request_id(), [request_id() for _ in calls]
+        requests = [_request(program, one, "c", 0, "", args) for one, args in zip(idents, calls, strict=True)]
+        channel.send({**_run(program, ident), "run_cpu_s": run_cpu_s, "calls": requests})
         transcript = Transcript(booted=True)
         started = time.monotonic()
         try:
-            self._converse(transcript, run["id"], idents, started + wall_s)
+            self._converse(transcript, ident, idents, started + wall_s)
         except Closed as closed:
             transcript.ending = closed.ending
             self.usable = False
@@ -315,8 +361,7 @@ class Server:
             if not expected or got != expected.pop(0):
                 raise Closed("protocol")
             if kind == "e" and not transcript.ready:
-                name, _, line = text.partition(" ")
-                transcript.failure = (name[:64], int(line) if line.isdigit() and len(line) < 9 else 0)
+                transcript.failure = _failure(text)
                 expected.clear()
             elif kind == "y" and not transcript.ready:
                 transcript.ready = True
@@ -328,6 +373,3 @@ class Server:
             transcript.ending = "limit"
         else:
             transcript.ending = "complete" if not expected else "eof"
-
-
-_SIGPROF = 27
