@@ -10,6 +10,12 @@ Format (JSON texts without numbers; what is not in the table is refused):
     tuple                    {"t": [...]}                    bytes   {"b": "base64"}
     set, frozenset           {"s": [...]}, {"z": [...]}      exception  {"e": "ValueError"} (allow-listed names)
     dict                     {"d": [[key, value], ...]} in insertion order
+    handle                   {"h": ["number", "Class"]}: an object that stays where it is (only where handles are read)
+
+Linked nodes (objects of a class with `__node_fields__`, see `objects.node_class`) make the whole value a graph:
+{"g": [[["Class", [field, ...]], ...], value]}, the nodes in a flat table and {"n": "number"} wherever one is met.
+Numbers are given on the first visit (the value first, then the fields of node 0, 1, ...), so that equal graphs have
+equal texts. A set holds only nodes that were met before it: it has no order to number them by.
 """
 
 import base64
@@ -17,6 +23,7 @@ import binascii
 import json
 import re
 import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 MAX_DEPTH = 16
@@ -29,38 +36,17 @@ MAX_CHARS = 1 << 20
 _MAX_BITS = 14_285
 _INT_LIMIT = 10**MAX_DIGITS
 _INT = re.compile(r"-?(?:0|[1-9][0-9]*)\Z", re.ASCII)
+_NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,5})\Z", re.ASCII)
 _HEX_FLOAT = re.compile(r"-?0x[01](?:\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}\Z", re.ASCII)
 _FLOAT_NAMES = ("inf", "-inf", "nan")
 
 EXCEPTION_NAMES = (
-    "ArithmeticError",
-    "AssertionError",
-    "AttributeError",
-    "EOFError",
-    "Exception",
-    "FloatingPointError",
-    "GeneratorExit",
-    "ImportError",
-    "IndexError",
-    "KeyError",
-    "KeyboardInterrupt",
-    "LookupError",
-    "MemoryError",
-    "NameError",
-    "OSError",
-    "OverflowError",
-    "RecursionError",
-    "RuntimeError",
-    "StopIteration",
-    "SyntaxError",
-    "SystemExit",
-    "TypeError",
-    "UnboundLocalError",
-    "UnicodeError",
-    "ValueError",
-    "ZeroDivisionError",
-    "BaseException",
-)
+    "ArithmeticError", "AssertionError", "AttributeError", "EOFError", "Exception", "FloatingPointError",
+    "GeneratorExit", "ImportError", "IndexError", "KeyError", "KeyboardInterrupt", "LookupError",
+    "MemoryError", "NameError", "OSError", "OverflowError", "RecursionError", "RuntimeError", "StopIteration",
+    "SyntaxError", "SystemExit", "TypeError", "UnboundLocalError", "UnicodeError", "ValueError",
+    "ZeroDivisionError", "BaseException",
+)  # fmt: skip
 _EXCEPTIONS = frozenset(EXCEPTION_NAMES)
 
 
@@ -104,19 +90,38 @@ def exception_name(error: BaseException) -> str:
     return "BaseException"
 
 
-class _Budget:
-    """Counts nodes over one value, so that a wide value is refused as surely as a deep one."""
+class _Work:
+    """One value being read or written: its items counted, its nodes by number."""
 
     def __init__(self, error: type[ValueCodecError]) -> None:
-        self.nodes = 0
+        self.items = 0
         self.error = error
+        self.nodes: list[Any] = []
+        self.numbers: dict[int, int] = {}
+        self.table: list[Any] = []
+        self.handle: Callable[[str, str], Any] | None = None
 
     def enter(self, depth: int) -> None:
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
+        """Count one item, so that a wide value is refused as surely as a deep one."""
+        self.items += 1
+        if self.items > MAX_NODES:
             raise self.error(f"more than {MAX_NODES} nodes")
         if depth > MAX_DEPTH:
             raise self.error(f"nested deeper than {MAX_DEPTH}")
+
+    def number(self, node: Any) -> str:
+        """The number of a node, a new one on its first visit."""
+        known = self.numbers.setdefault(id(node), len(self.nodes))
+        if known == len(self.nodes):
+            self.nodes.append(node)
+        return str(known)
+
+    def write_fields(self) -> None:
+        """Write the fields of every node met so far, and of those met thereby."""
+        while len(self.table) < len(self.nodes):
+            node = self.nodes[len(self.table)]
+            fields = [_encode(getattr(node, field, _Work), 1, self) for field in node.__node_fields__]
+            self.table.append([type(node).__name__, fields])
 
 
 def encode(value: Any, drain: bool = False) -> Any:
@@ -124,13 +129,27 @@ def encode(value: Any, drain: bool = False) -> Any:
 
     Raises Unencodable: subclasses of the built-in types count as foreign, because their behaviour is not their value.
     """
-    budget = _Budget(Unencodable)
+    work = _Work(Unencodable)
     if drain and type(value) is types.GeneratorType:
-        items = []
+        body: Any = []
         for item in value:
-            items.append(_encode(item, 1, budget))
-        return items
-    return _encode(value, 0, budget)
+            body.append(_encode(item, 1, work))
+    else:
+        body = _encode(value, 0, work)
+    return _whole(body, work)
+
+
+def encode_answer(value: Any, args: tuple[Any, ...]) -> Any:
+    """JSON-able form of the pair (value, arguments after the call); nodes of the arguments have the first numbers."""
+    work = _Work(Unencodable)
+    after = _encode(args, 1, work)
+    work.write_fields()
+    return _whole({"t": [_encode(value, 1, work), after]}, work)
+
+
+def _whole(body: Any, work: _Work) -> Any:
+    work.write_fields()
+    return {"g": [work.table, body]} if work.table else body
 
 
 def dumps(value: Any, drain: bool = False) -> str:
@@ -143,8 +162,8 @@ def to_text(node: Any) -> str:
     return json.dumps(node, separators=(",", ":"), sort_keys=True, ensure_ascii=True)
 
 
-def _encode(value: Any, depth: int, budget: _Budget) -> Any:
-    budget.enter(depth)
+def _encode(value: Any, depth: int, work: _Work) -> Any:
+    work.enter(depth)
     kind = type(value)
     if value is None or kind is bool:
         return value
@@ -159,30 +178,72 @@ def _encode(value: Any, depth: int, budget: _Budget) -> Any:
     if kind is bytes:
         return {"b": base64.b64encode(value).decode("ascii")}
     if kind is list:
-        return [_encode(item, depth + 1, budget) for item in value]
+        return [_encode(item, depth + 1, work) for item in value]
     if kind is tuple:
-        return {"t": [_encode(item, depth + 1, budget) for item in value]}
+        return {"t": [_encode(item, depth + 1, work) for item in value]}
     if kind is set or kind is frozenset:
-        items = [_encode(item, depth + 1, budget) for item in value]
+        met = len(work.nodes)
+        items = [_encode(item, depth + 1, work) for item in value]
+        if len(work.nodes) != met:
+            raise Unencodable("a node that is first met in a set has no number")
         return {"s" if kind is set else "z": sorted(items, key=to_text)}
     if kind is dict:
-        pairs = [[_encode(k, depth + 1, budget), _encode(v, depth + 1, budget)] for k, v in value.items()]
+        pairs = [[_encode(k, depth + 1, work), _encode(v, depth + 1, work)] for k, v in value.items()]
         return {"d": pairs}
     if kind is ExceptionName:
         return {"e": value.name}
+    if hasattr(kind, "__node_fields__"):
+        return {"n": work.number(value)}
     if isinstance(value, BaseException):
         return {"e": exception_name(value)}
     raise Unencodable(f"type {kind.__name__[:60]!r} is not carried")
 
 
-def decode(node: Any) -> Any:
-    """Value of a JSON-able form made by `encode`. Raises Undecodable."""
-    return _decode(node, 0, _Budget(Undecodable))
+Schema = Mapping[str, type]
+"""Name -> class of the linked nodes that may be read; each has `__node_fields__`, the names of its fields."""
+_NO_NODES: Schema = types.MappingProxyType({})
 
 
-def loads(text: str | bytes, max_chars: int = MAX_CHARS) -> Any:
+def decode(node: Any, objects: Schema = _NO_NODES, handle: Callable[[str, str], Any] | None = None) -> Any:
+    """Value of a JSON-able form made by `encode`. Raises Undecodable.
+
+    `objects`: the nodes that it may hold; `handle` turns number and class name of a handle into a value, or raises
+    Undecodable.
+    """
+    work = _Work(Undecodable)
+    work.handle = handle
+    if objects and type(node) is dict and list(node) == ["g"]:
+        return _decode_graph(node["g"], objects, work)
+    return _decode(node, 0, work)
+
+
+def loads(
+    text: str | bytes,
+    max_chars: int = MAX_CHARS,
+    objects: Schema = _NO_NODES,
+    handle: Callable[[str, str], Any] | None = None,
+) -> Any:
     """Value of a text made by `dumps`. Raises Undecodable for anything else, including raw JSON numbers."""
-    return decode(parse_json(text, max_chars))
+    return decode(parse_json(text, max_chars), objects, handle)
+
+
+def _decode_graph(body: Any, objects: Schema, work: _Work) -> Any:
+    if type(body) is not list or len(body) != 2 or type(body[0]) is not list:
+        raise Undecodable("a graph is a table and a value")
+    table, value = body
+    for row in table:
+        work.enter(0)
+        if type(row) is not list or len(row) != 2 or type(row[0]) is not str or type(row[1]) is not list:
+            raise Undecodable("a node is a class name and its fields")
+        kind: Any = objects.get(row[0])
+        if kind is None or len(kind.__node_fields__) != len(row[1]):
+            raise Undecodable(f"no class {row[0][:60]!r} of {len(row[1])} fields is declared")
+        work.nodes.append(object.__new__(kind))
+    decoded = _decode(value, 0, work)
+    for node, row in zip(work.nodes, table, strict=True):
+        for field, item in zip(node.__node_fields__, row[1], strict=True):
+            setattr(node, field, _decode(item, 1, work))
+    return decoded
 
 
 def parse_json(text: str | bytes, max_chars: int = MAX_CHARS) -> Any:
@@ -226,26 +287,42 @@ def _clean(text: str, error: type[ValueCodecError]) -> str:
     return text
 
 
-def _decode(node: Any, depth: int, budget: _Budget) -> Any:
-    budget.enter(depth)
+def _decode(node: Any, depth: int, work: _Work) -> Any:
+    work.enter(depth)
     if node is None or type(node) is bool:
         return node
     if type(node) is str:
         return _clean(node, Undecodable)
     if type(node) is list:
-        return [_decode(item, depth + 1, budget) for item in node]
+        return [_decode(item, depth + 1, work) for item in node]
     if type(node) is not dict or len(node) != 1:
         raise Undecodable(f"{type(node).__name__} is not a tagged value")
     ((tag, body),) = node.items()
-    if tag in ("i", "f", "b", "e"):
+    if tag == "h":
+        return _decode_handle(body, work)
+    if tag in ("i", "f", "b", "e", "n"):
         if type(body) is not str:
             raise Undecodable(f"tag {tag!r} wants text")
+        if tag == "n":
+            return _decode_node(body, work)
         return _decode_scalar(tag, body)
     if tag in ("t", "s", "z", "d"):
         if type(body) is not list:
             raise Undecodable(f"tag {tag!r} wants an array")
-        return _decode_container(tag, body, depth, budget)
+        return _decode_container(tag, body, depth, work)
     raise Undecodable(f"unknown tag {str(tag)[:20]!r}")
+
+
+def _decode_node(body: str, work: _Work) -> Any:
+    if not _NUMBER.match(body) or int(body) >= len(work.nodes):
+        raise Undecodable("no such node")
+    return work.nodes[int(body)]
+
+
+def _decode_handle(body: Any, work: _Work) -> Any:
+    if work.handle is None or type(body) is not list or len(body) != 2 or not all(type(part) is str for part in body):
+        raise Undecodable("no handle is expected here")
+    return work.handle(*body)
 
 
 def _decode_scalar(tag: str, body: str) -> Any:
@@ -274,12 +351,12 @@ def _decode_scalar(tag: str, body: str) -> Any:
     return ExceptionName(body)
 
 
-def _decode_container(tag: str, body: list[Any], depth: int, budget: _Budget) -> Any:
+def _decode_container(tag: str, body: list[Any], depth: int, work: _Work) -> Any:
     if tag == "t":
-        return tuple(_decode(item, depth + 1, budget) for item in body)
+        return tuple(_decode(item, depth + 1, work) for item in body)
     if tag == "d":
-        return _decode_dict(body, depth, budget)
-    items = [_decode(item, depth + 1, budget) for item in body]
+        return _decode_dict(body, depth, work)
+    items = [_decode(item, depth + 1, work) for item in body]
     try:
         found: frozenset[Any] = frozenset(items)
     except TypeError:
@@ -289,13 +366,13 @@ def _decode_container(tag: str, body: list[Any], depth: int, budget: _Budget) ->
     return set(found) if tag == "s" else found
 
 
-def _decode_dict(body: list[Any], depth: int, budget: _Budget) -> dict[Any, Any]:
+def _decode_dict(body: list[Any], depth: int, work: _Work) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     for pair in body:
         if type(pair) is not list or len(pair) != 2:
             raise Undecodable("dict wants [key, value] pairs")
-        key = _decode(pair[0], depth + 1, budget)
-        value = _decode(pair[1], depth + 1, budget)
+        key = _decode(pair[0], depth + 1, work)
+        value = _decode(pair[1], depth + 1, work)
         try:
             if key in found:
                 raise Undecodable("duplicate dict key")

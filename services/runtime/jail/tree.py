@@ -145,9 +145,14 @@ def cache_folder() -> Path:
     )
 
 
+def worker_source() -> bytes:
+    """The script that runs in a jail: both halves of it as one text."""
+    return b"\n\n".join(Path(__file__).with_name(name).read_bytes() for name in ("encoder.py", "worker.py"))
+
+
 def staged(runtime: Runtime = "plain") -> Path:
     """The staged tree for this interpreter, made when it is not there yet. Raises UserError."""
-    worker = Path(__file__).with_name("worker.py").read_bytes()
+    worker = worker_source()
     files = _files(runtime)
     target = cache_folder() / f"jail-{_digest(files, worker)}"
     if target.is_dir():

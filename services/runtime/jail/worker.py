@@ -1,11 +1,15 @@
 """The program inside a jail: imports the candidate and answers calls over two pipes.
 
+In a jail this file follows `encoder.py` in one script (see `tree.py`), so that one start is one file to read.
+
 Everything in this process is untrusted from the moment that the candidate is imported, this loader included: it only
 ever *claims* answers. It uses built-in modules only, because a jail's start-up is the system's main cost (json, re and
-typing would more than double it); its encoder writes exactly what `services/tasks/values.py` writes, which a property
-test holds it to.
+typing would more than double it).
 
-Requests (fd 0): 4 bytes length (little endian) + marshal data, made by the trusted side.
+Requests (fd 0): 4 bytes length (little endian) + marshal data, made by the trusted side. First what to run, then one
+call at a time: (id, operation, handle, name, arguments, named arguments, table of linked nodes). A complex number n
+stands for node n, n + 1j for the object behind handle n: no plain value has that type.
+Operations: c call, m call a method, g get, s set, o operator or built-in, f forget a handle.
 Replies (fd 1): 4 bytes length + 32 characters request id + 1 character kind + text.
 Kinds: b boot, y ready, e import failed, r returned, x raised, u cannot be encoded, l CPU limit, d run is over.
 """
@@ -21,93 +25,11 @@ if TYPE_CHECKING:  # typing itself is too slow to import here
     from types import FrameType
     from typing import Any, NoReturn
 
+    from services.runtime.jail.encoder import MAX_NODES, Encoder, Refused, Space, find, load
+
 HOME = "/tmp/tree"
-MAX_DEPTH = 16
-MAX_NODES = 100_000
-INT_LIMIT = 10**4300
 GENERATOR = type(_ for _ in ())
 SIGPROF = 27
-
-
-class Refused(Exception):
-    """The value has no encoding."""
-
-
-def quote(text: str) -> str:
-    """JSON string, ASCII only."""
-    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-        return '"' + text + '"'
-    out = []
-    for char in text:
-        code = ord(char)
-        if char == '"' or char == "\\":
-            out.append("\\" + char)
-        elif 32 <= code < 127:
-            out.append(char)
-        elif char in "\n\r\t\b\f":
-            out.append({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}[char])
-        elif code >= 0x10000:
-            code -= 0x10000
-            out.append(f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}")
-        elif 0xD800 <= code <= 0xDFFF:
-            raise Refused
-        else:
-            out.append(f"\\u{code:04x}")
-    return '"' + "".join(out) + '"'
-
-
-class Encoder:
-    """Text of one value, with its nodes counted."""
-
-    def __init__(self, names: "tuple[str, ...]") -> None:
-        self.names = names
-        self.nodes = 0
-
-    def raised(self, error: BaseException) -> str:
-        """Name of the first allow-listed built-in type among the exception's bases."""
-        for base in type(error).__mro__:
-            if base.__module__ == "builtins" and base.__name__ in self.names:
-                return str(base.__name__)
-        return "BaseException"
-
-    def many(self, values: "Iterable[object]", depth: int) -> "list[str]":
-        return [self.text(value, depth + 1) for value in values]
-
-    def text(self, value: "Any", depth: int) -> str:
-        self.nodes += 1
-        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
-            raise Refused
-        kind = type(value)
-        if kind is int:
-            if not -INT_LIMIT < value < INT_LIMIT:
-                raise Refused
-            return '{"i":"' + str(value) + '"}'
-        if value is None:
-            return "null"
-        if kind is bool:
-            return "true" if value else "false"
-        if kind is str:
-            return quote(value)
-        if kind is list:
-            return "[" + ",".join(self.many(value, depth)) + "]"
-        if kind is tuple:
-            return '{"t":[' + ",".join(self.many(value, depth)) + "]}"
-        if kind is float:
-            return '{"f":"' + str(value.hex()) + '"}'
-        if kind is dict:
-            pairs = ["[" + self.text(k, depth + 1) + "," + self.text(v, depth + 1) + "]" for k, v in value.items()]
-            return '{"d":[' + ",".join(pairs) + "]}"
-        if kind is set:
-            return '{"s":[' + ",".join(sorted(self.many(value, depth))) + "]}"
-        if kind is frozenset:
-            return '{"z":[' + ",".join(sorted(self.many(value, depth))) + "]}"
-        if kind is bytes:
-            import binascii
-
-            return '{"b":"' + binascii.b2a_base64(value, newline=False).decode("ascii") + '"}'
-        if isinstance(value, BaseException):
-            return '{"e":"' + self.raised(value) + '"}'
-        raise Refused
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -154,62 +76,111 @@ def lay_out(files: "Mapping[str, bytes]") -> None:
     sys.path.insert(0, HOME)
 
 
-def load(run: "dict[str, Any]", out: int) -> "Callable[..., object] | None":
+def begin(run: "dict[str, Any]", space: Space, out: int) -> "tuple[Callable[..., object] | None] | None":
     """Import the candidate and find its function; None after an `e` reply."""
     try:
-        module = __import__(run["module"])
-        for part in run["module"].split(".")[1:]:
-            module = getattr(module, part)
-        function: Callable[..., object] = getattr(module, run["function"])
+        lay_out(run["files"])
+        module = load(run["module"])
+        space.declare(run, module)
+        function = find(module, run["function"]) if run["function"] else None
     except BaseException as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
-        reply(out, run["id"], "e", Encoder(run["names"]).raised(error) + " " + str(line or 0))
+        reply(out, run["id"], "e", Encoder(space).raised(error) + " " + str(line or 0))
         return None
     reply(out, run["id"], "y")
-    return function
+    return (function,)
+
+
+def perform(
+    space: Space, operation: str, target: int, name: str, args: "tuple[Any, ...]", named: "dict[str, Any]"
+) -> "Any":
+    """Everything that can be asked beside a call of the run's own function."""
+    place = space.objects[target] if target else space.module
+    if operation == "f":
+        del space.objects[target], space.numbers[id(place)]
+        return None
+    if operation == "g":
+        return find(place, name)
+    if operation == "s":
+        setattr(place, name, *args)
+        return None
+    if operation == "o":
+        import _operator
+
+        return (getattr(_operator, name, None) or getattr(sys.modules["builtins"], name))(*args)
+    return find(place, name)(*args, **named)
+
+
+def drained(values: "Iterable[Any]") -> "list[Any]":
+    """What a generator yields, as far as a value can be long."""
+    found = []
+    for value in values:
+        found.append(value)
+        if len(found) > MAX_NODES:
+            raise Refused
+    return found
 
 
 def answer(
-    function: "Callable[..., object]", run: "dict[str, Any]", out: int, ident: str, args: "tuple[Any, ...]", timed: bool
+    function: "Callable[..., Any] | None", run: "dict[str, Any]", space: Space, out: int, request: "tuple[Any, ...]"
 ) -> None:
     """One call, one reply."""
-    encoder = Encoder(run["names"])
-    if timed:
-        run["current"] = ident
-        _signal.setitimer(_signal.ITIMER_PROF, run["call_cpu_s"])
+    ident, operation, target, name, args, named, table = request
+    encoder = Encoder(space)
     kind = "r"
     try:
-        value = function(*args)
+        if run["linked"]:
+            args, named = space.rebuild(table, (args, named))
+    except BaseException:  # its own class does not take its own fields
+        reply(out, ident, "u")
+        return
+    try:
+        if function is not None and operation == "c" and not name:
+            value: Any = function(*args, **named)
+        else:
+            value = perform(space, operation, target, name, args, named)
         if run["drain"] and type(value) is GENERATOR:
-            value = list(value)
+            value = drained(value)
+    except Refused:
+        kind, value = "u", None
     except BaseException as error:
         kind, value = "x", error
     try:
-        text = encoder.text(value, 1 if run["want_args"] else 0)
-        if run["want_args"]:
-            text = '{"t":[' + text + "," + encoder.text(args, 1) + "]}"
+        if kind == "x" and run["messages"]:
+            value = (value, message(value))
+        text = encoder.answer(value, (*args, *named.values()) if run["want_args"] else None)
     except BaseException:  # an object that resists being looked at has no encoding either
-        kind, text = "u", ""
+        kind = "u"
+    if kind == "u":
+        encoder.take_back()
+        text = ""
     reply(out, ident, kind, text)
 
 
+def message(error: BaseException) -> "str | None":
+    """What the exception says, where that is a text of ordinary length."""
+    text = str(error)
+    return text if type(text) is str and len(text) <= 4096 else None
+
+
 def trial(run: "dict[str, Any]", source: int, out: int) -> None:
-    """One trial in this very process: the jail is thrown away afterwards."""
+    """One assessment in this very process: the jail is thrown away afterwards."""
 
     def late(number: int, frame: "FrameType | None") -> "NoReturn":
         reply(out, run["current"], "l")
         posix._exit(0)
 
     run["current"] = run["id"]
-    lay_out(run["files"])
+    space = Space(run)
     _signal.signal(SIGPROF, late)
     _signal.setitimer(_signal.ITIMER_PROF, run["import_cpu_s"])
-    function = load(run, out)
-    if function is None:
-        posix._exit(0)
-    for ident, args in read_frame(source):
-        answer(function, run, out, ident, args, True)
-    read_frame(source)
+    begun = begin(run, space, out)
+    while begun is not None:
+        request = read_frame(source)
+        run["current"] = request[0]
+        _signal.setitimer(_signal.ITIMER_PROF, run["call_cpu_s"])
+        answer(begun[0], run, space, out, request)
+    posix._exit(0)
 
 
 def serve(source: int, out: int) -> None:
@@ -221,11 +192,11 @@ def serve(source: int, out: int) -> None:
             try:
                 posix.close(source)
                 _signal.setitimer(_signal.ITIMER_PROF, run["run_cpu_s"])  # default action: the kernel ends the process
-                lay_out(run["files"])
-                function = load(run, out)
-                if function is not None:
-                    for ident, args in run["calls"]:
-                        answer(function, run, out, ident, args, False)
+                space = Space(run)
+                begun = begin(run, space, out)
+                if begun is not None:
+                    for request in run["calls"]:
+                        answer(begun[0], run, space, out, request)
             finally:
                 posix._exit(0)
         status = posix.waitpid(child, 0)[1]
@@ -241,7 +212,16 @@ def serve(source: int, out: int) -> None:
         reply(out, run["id"], "d", str(posix.WTERMSIG(status)) if posix.WIFSIGNALED(status) else "0")
 
 
+def forget_seed() -> None:
+    """The hash seed is in force by now; its number is nobody's business any more."""
+    posix.unsetenv(b"PYTHONHASHSEED")
+    posix.environ.pop(b"PYTHONHASHSEED", None)
+    if "os" in sys.modules:
+        sys.modules["os"].environ.pop("PYTHONHASHSEED", None)
+
+
 def main() -> None:
+    forget_seed()
     source = posix.dup(0)
     out = posix.dup(1)
     unused, closed = posix.pipe()

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.runtime.errors import UserError
-from services.runtime.jail import cgroup, launcher, selftest, tree, worker
+from services.runtime.jail import cgroup, encoder, launcher, selftest, tree
 from services.runtime.jail.instance import Instance, labelled
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import JailFault, Limits
@@ -212,10 +212,14 @@ PLAIN = st.recursive(
 )  # fmt: skip
 
 
+def plain_encoder() -> encoder.Encoder:
+    return encoder.Encoder(encoder.Space({"names": values.EXCEPTION_NAMES, "handles": ()}))
+
+
 @settings(max_examples=300, deadline=None)
 @given(PLAIN)
 def test_the_worker_writes_exactly_what_the_value_codec_writes(value: object) -> None:
-    assert worker.Encoder(values.EXCEPTION_NAMES).text(value, 0) == values.dumps(value)
+    assert plain_encoder().answer(value) == values.dumps(value)
 
 
 REFUSED = {
@@ -226,8 +230,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_worker_refuses_what_the_value_codec_refuses(name: str) -> None:
-    with pytest.raises(worker.Refused):
-        worker.Encoder(values.EXCEPTION_NAMES).text(REFUSED[name], 0)
+    with pytest.raises(encoder.Refused):
+        plain_encoder().answer(REFUSED[name])
     with pytest.raises(values.Unencodable):
         values.dumps(REFUSED[name])
 
@@ -236,10 +240,9 @@ def test_the_worker_names_exceptions_as_the_value_codec_does() -> None:
     class Own(KeyError):
         pass
 
-    encoder = worker.Encoder(values.EXCEPTION_NAMES)
     for error in (Own(), ValueError(), KeyboardInterrupt(), UnicodeDecodeError("a", b"", 0, 1, "x"), TabError()):
-        assert encoder.raised(error) == values.exception_name(error)
-        assert encoder.text(error, 0) == values.dumps(error)
+        assert plain_encoder().raised(error) == values.exception_name(error)
+        assert plain_encoder().answer(error) == values.dumps(error)
 
 
 @pytest.mark.parametrize(("text", "version"), [
