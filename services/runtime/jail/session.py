@@ -334,12 +334,6 @@ class Server:
         self._channel.drain_log()
         return self._channel.quiet
 
-    @property
-    def quiet(self) -> bool:
-        """Whether the last run left nothing in the pipes. What it printed late is read first, as no part of a run."""
-        self._channel.drain_log()
-        return self._channel.quiet
-
     def run(self, program: Program, calls: Sequence[tuple[Any, ...]], run_cpu_s: float, wall_s: float) -> Transcript:
         """Run all calls in one fresh child. Ending `limit`: the kernel ended it for its CPU time."""
         channel = self._channel
