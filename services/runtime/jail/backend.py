@@ -112,4 +112,10 @@ def _bubblewrap(settings: Isolation, slots: int) -> Backend:
     return JailHost(slots)
 
 
-_BACKENDS: dict[str, Callable[[Isolation, int], Backend]] = {"bubblewrap": _bubblewrap}
+def _docker(settings: Isolation, slots: int) -> Backend:
+    from services.runtime.jail.docker_host import DockerHost
+
+    return DockerHost(settings, slots)
+
+
+_BACKENDS: dict[str, Callable[[Isolation, int], Backend]] = {"bubblewrap": _bubblewrap, "docker": _docker}

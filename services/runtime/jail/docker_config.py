@@ -1,0 +1,109 @@
+"""What the engine is asked for: one container per jail, closed in every way that the engine knows."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Mapping
+from typing import Any
+
+from services.runtime.jail import seccomp
+from services.runtime.jail.backend import Options
+from services.runtime.jail.bubblewrap import environment, rlimits
+from services.runtime.jail.docker_group import Evidence
+from services.runtime.jail.docker_image import Image
+from services.runtime.jail.limits import Limits
+
+_ENOSYS = 38
+_OPERATORS = {1: "SCMP_CMP_NE", 6: "SCMP_CMP_GT", 7: "SCMP_CMP_MASKED_EQ"}
+_RLIMITS = {
+    resource.RLIMIT_NOFILE: "nofile", resource.RLIMIT_CORE: "core", resource.RLIMIT_FSIZE: "fsize",
+    resource.RLIMIT_CPU: "cpu", resource.RLIMIT_STACK: "stack", resource.RLIMIT_MEMLOCK: "memlock",
+    resource.RLIMIT_MSGQUEUE: "msgqueue", resource.RLIMIT_NICE: "nice", resource.RLIMIT_RTPRIO: "rtprio",
+    resource.RLIMIT_SIGPENDING: "sigpending", resource.RLIMIT_NPROC: "nproc",
+}  # fmt: skip
+_AUTOMATIC = ("PATH", "HOSTNAME")
+"""Variables that the engine adds; a name without a value takes one away. `HOME=/` alone comes from runc itself."""
+
+
+def profile(network: bool) -> str:
+    """The system-call filter of `seccomp.py` in the engine's words. No architecture is named: only the native one.
+
+    One part has no words here: calls newer than libseccomp's table have no name. An engine's own kernel decides there.
+    """
+    listed: list[dict[str, Any]] = [{"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS}]
+    for name, compare in seccomp.rules(network):
+        rule: dict[str, Any] = {"names": [name], "action": "SCMP_ACT_ERRNO"}
+        if compare is not None:
+            condition = {"index": compare.arg, "value": compare.datum_a, "valueTwo": compare.datum_b}
+            rule["args"] = [{**condition, "op": _OPERATORS[compare.op]}]
+        listed.append(rule)
+    return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": listed})
+
+
+def command(image: Image, options: Options) -> list[str]:
+    """The worker's command line: `-s -P -S` for the reason that `bwrap_arguments` gives.
+
+    In a user's image pytest lies where only `site` finds it.
+    """
+    site = [] if options.runtime == "pytest" and image.worker[:1] == ("-c",) else ["-S"]
+    return [image.python, "-s", "-P", *site, "-B", *image.worker]
+
+
+def container(
+    image: Image,
+    argv: list[str],
+    uid: int,
+    limits: Limits,
+    options: Options,
+    evidence: Evidence,
+    labels: Mapping[str, str],
+    runtime: str,
+) -> dict[str, Any]:
+    """The body of the engine's `create` request (API 1.41)."""
+    given = [f"{name}={value}" for name, value in environment(options.hash_seed).items()]
+    absent = [*_AUTOMATIC, *image.variables] if image.worker else []  # the first question needs the image's PATH
+    return {
+        "Image": image.name,
+        "Entrypoint": argv[:1],
+        "Cmd": argv[1:],
+        "User": f"{uid}:{uid}",
+        "Env": [*absent, *given],
+        "Hostname": "jail",
+        "WorkingDir": "/tmp",
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "AttachStdin": True,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "NetworkDisabled": True,
+        "Healthcheck": {"Test": ["NONE"]},
+        "Labels": dict(labels),
+        "HostConfig": _host(uid, limits, evidence, runtime, options.runtime == "network"),
+    }
+
+
+def _host(uid: int, limits: Limits, evidence: Evidence, runtime: str, network: bool) -> dict[str, Any]:
+    tmp = f"rw,nosuid,nodev,noexec,size={limits.tmp_bytes},nr_inodes={limits.tmp_inodes},mode=0700,uid={uid},gid={uid}"
+    bounds = rlimits(limits, own_user=True, grouped=True)
+    host: dict[str, Any] = {
+        "NetworkMode": "none",
+        "IpcMode": "none",  # private, and no /dev/shm to write to
+        "ReadonlyRootfs": True,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges", f"seccomp={profile(network)}"],
+        "PidsLimit": evidence.process_limit,
+        "Memory": evidence.memory_limit,
+        "MemorySwap": evidence.memory_limit,
+        "NanoCpus": 1_000_000_000,
+        "Tmpfs": {"/tmp": tmp},
+        "Init": True,
+        "Ulimits": [{"Name": _RLIMITS[kind], "Soft": value, "Hard": value} for kind, value in bounds],
+        "LogConfig": {"Type": "none"},
+        "RestartPolicy": {"Name": "no"},
+    }
+    if evidence.parent:
+        host["CgroupParent"] = evidence.parent
+    if runtime:
+        host["Runtime"] = runtime
+    return host
