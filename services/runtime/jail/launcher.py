@@ -151,16 +151,15 @@ class JailHost:
         selftest.check(self)
 
     def launch(self, limits: Limits, options: Options = PLAIN) -> BubblewrapJail:
-        """Start a jail; its worker says nothing before it is asked. Raises JailFault, UserError."""
+        """Start a jail; its worker says nothing before it is asked. Raises JailFault."""
         if options.hosts:
             raise JailFault("this backend offers no hosts")
         if options.files and not self.shows_files:
             raise JailFault("this host cannot show files in a sandbox; send them through the pipe")
         try:
-            env = environment(options.hash_seed)
-        except ValueError as error:
+            env, root = environment(options.hash_seed), self._root_of(options.runtime)
+        except (ValueError, UserError) as error:
             raise JailFault(str(error)) from error
-        root = self._root_of(options.runtime)
         shown, lower = self.fixtures.show(options.files, options.files_digest) if options.files else (None, None)
         try:
             request: dict[str, object] = {

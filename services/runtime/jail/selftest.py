@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 
 from services.runtime.errors import UserError
 from services.runtime.jail import tree
+from services.runtime.jail.backend import PLAIN, Options
+from services.runtime.jail.fixtures import holds
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import MIB, JailFault, Limits, Usage
 from services.runtime.jail.session import Program, Transcript, run_trial
@@ -15,7 +18,7 @@ _BOOT_S = 20.0
 
 # Runs inside the jail. System calls go through ctypes with numbers found by name for this architecture.
 _PROBE = r"""
-import ctypes, errno, os
+import ctypes, errno, fcntl, os, resource
 libc = ctypes.CDLL(None, use_errno=True)
 
 def call(name, *args):
@@ -67,8 +70,47 @@ def probe():
         "bpf": call("bpf", 0, 0, 0),
         "io_uring": call("io_uring_setup", 1, 0),
         "keys": call("keyctl", 0, 0, 0, 0, 0),
+        "mount table": call("statmount", 0, 0, 0, 0),
+        "unmount": call("umount2", 0, 0),
+        "memory as a file": call("memfd_create", 0, 0),
+        "limits of another": call("prlimit64", 1, 7, 0, 0),
+        "priority of another": call("setpriority", 0, 1, 0),
+        "processors of another": call("sched_setaffinity", 1, 8, 0),
+        "size of a shared pipe": attempt(lambda: fcntl.fcntl(1, 1031, 4096)),
+        "disks of the machine": call("syncfs", 0),
+        "host-wide requests": call("io_setup", 1, 0),
+        "limits": ",".join(str(resource.getrlimit(kind)[1]) for kind in LIMITS),
         "signal to the host": attempt(lambda: os.kill(HOST_PID, 0)) if HOST_PID != 1 else "ESRCH",
     }
+
+def environment():
+    return {"environment": ",".join(sorted(set(os.environ) - {"LC_CTYPE", "PWD"})), "hash": hash("jail")}
+
+def fill(files, size):
+    made, block = 0, b"x" * 65536
+    try:
+        for number in range(files):
+            open(f"/tmp/fill{number}", "w").close()
+            made += 1
+        with open("/tmp/fill", "wb", 0) as file:
+            for _ in range(size // len(block)):
+                file.write(block)
+    except OSError as error:
+        return f"{errno.errorcode.get(error.errno)} after {made}"
+    return f"not bounded after {made}"
+
+def run_own():
+    open("/tmp/own", "w").write("#!/python/bin/python\n")
+    os.chmod("/tmp/own", 0o700)
+    return attempt(lambda: os.execv("/tmp/own", ["own"]))
+
+def spoil():
+    found = open("/tmp/tree/shown/data.txt").read()
+    open("/tmp/tree/shown/data.txt", "w").write("spoilt")
+    open("/tmp/tree/shown/more.txt", "w").write("more")
+    changed = open("/tmp/tree/shown/data.txt").read()
+    os.unlink("/tmp/tree/shown/data.txt")
+    return found + "," + changed + "," + ",".join(sorted(os.listdir("/tmp/tree/shown")))
 
 def bomb(size):
     return len(b"x" * size)
@@ -89,7 +131,11 @@ def forks(count):
 """
 _CALLS = (
     "mount", "ptrace", "unshare", "clone", "clone3", "socket", "process_vm_readv", "bpf", "io_uring_setup", "keyctl",
+    "umount2", "memfd_create", "prlimit64", "setpriority", "sched_setaffinity", "syncfs", "io_setup",
 )  # fmt: skip
+_STATMOUNT = 457
+_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_STACK, resource.RLIMIT_MEMLOCK,
+           resource.RLIMIT_MSGQUEUE, resource.RLIMIT_NICE, resource.RLIMIT_RTPRIO)  # fmt: skip
 
 EXPECTED = {
     "pid": 1,
@@ -112,6 +158,16 @@ EXPECTED = {
     "bpf": "EPERM",
     "io_uring": "EPERM",
     "keys": "EPERM",
+    "mount table": "ENOSYS",
+    "unmount": "EPERM",
+    "memory as a file": "EPERM",
+    "limits of another": "EPERM",
+    "priority of another": "EPERM",
+    "processors of another": "EPERM",
+    "size of a shared pipe": "EPERM",
+    "disks of the machine": "EPERM",
+    "host-wide requests": "EPERM",
+    "limits": f"{Limits().files},0,{8 * MIB},0,0,0,0",
     "signal to the host": "ESRCH",
 }
 
@@ -120,13 +176,16 @@ def _numbers() -> dict[str, int]:
     import ctypes
 
     lib = ctypes.CDLL("libseccomp.so.2")
-    return {name: lib.seccomp_syscall_resolve_name(name.encode()) for name in _CALLS}
+    numbers = {name: lib.seccomp_syscall_resolve_name(name.encode()) for name in _CALLS}
+    return {**numbers, "statmount": _STATMOUNT}
 
 
-def _ask(host: JailHost, limits: Limits, function: str, args: tuple[object, ...]) -> tuple[Transcript, Usage]:
-    source = f"NUMBERS = {_numbers()!r}\nHOST_PID = {os.getpid()}\n{_PROBE}"
+def _ask(
+    host: JailHost, limits: Limits, function: str, args: tuple[object, ...], options: Options = PLAIN
+) -> tuple[Transcript, Usage]:
+    source = f"NUMBERS = {_numbers()!r}\nLIMITS = {_LIMITS!r}\nHOST_PID = {os.getpid()}\n{_PROBE}"
     program = Program({"probe.py": source}, "probe", function, exception_names=("OSError", "MemoryError", "Exception"))
-    jail = host.launch(limits)
+    jail = host.launch(limits, options)
     try:
         processes = 0 if host.layout.version else limits.processes
         transcript = run_trial(
@@ -152,9 +211,46 @@ def deviations(host: JailHost) -> list[str]:
     found = [
         f"{name}: {seen.get(name)!r}, expected {want!r}" for name, want in expected.items() if seen.get(name) != want
     ]
+    found += _environment_deviations(host)
+    if host.private_mounts:
+        found += _scratch_deviations(host)
+    if host.shows_files:
+        found += _shown_deviations(host)
     if host.layout.version:
         found += _counter_deviations(host)
     return found
+
+
+def _environment_deviations(host: JailHost) -> list[str]:
+    """A hash seed must be in force and leave no trace in the environment."""
+    seen = [_text(_ask(host, Limits(), "environment", (), Options(hash_seed=seed))[0]) for seed in (7, 7, 8)]
+    if '["environment",""]' not in seen[0] or seen[0] != seen[1] or seen[1] == seen[2]:
+        return [f"hash seeds 7, 7 and 8 gave {seen}"]
+    return []
+
+
+def _scratch_deviations(host: JailHost) -> list[str]:
+    found = []
+    small = Limits(tmp_bytes=MIB, tmp_inodes=64, file_bytes=8 * MIB)
+    for what, args, wanted in (("files", (4096, 0), "ENOSPC after "), ("bytes", (0, 4 * MIB), "ENOSPC after 0")):
+        text = _text(_ask(host, small, "fill", args)[0])
+        if not text.startswith(f'"{wanted}'):
+            found.append(f"number of {what} under /tmp: {text}, expected {wanted}")
+    text = _text(_ask(host, Limits(), "run_own", ())[0])
+    if text != '"EACCES"':
+        found.append(f"run a program from /tmp: {text}, expected EACCES")
+    return found
+
+
+def _shown_deviations(host: JailHost) -> list[str]:
+    """What a jail does to the tree that it is shown happens to its own copy alone."""
+    options = Options(files={"shown/data.txt": "pristine"}, files_digest="self-test")
+    seen = [_text(_ask(host, Limits(), "spoil", (), options)[0]) for _ in range(2)]
+    if seen != ['"pristine,spoilt,more.txt"'] * 2:
+        return [f"a fixture's tree shown twice gave {seen}"]
+    key, at = host.fixtures.show(options.files, options.files_digest)
+    host.fixtures.leave(key)
+    return [] if holds(at, options.files) else ["a jail changed the tree below the overlay"]
 
 
 def _counter_deviations(host: JailHost) -> list[str]:
@@ -167,6 +263,13 @@ def _counter_deviations(host: JailHost) -> list[str]:
     if not usage.pids_denied:
         found.append("process limit: 64 forks in a jail of 8 processes were not refused")
     return found
+
+
+def _text(transcript: Transcript) -> str:
+    """The one answer as tagged JSON, or what happened instead."""
+    if not transcript.answers or transcript.answers[0].kind != "r":
+        return f"no answer ({transcript.ending}, {transcript.failure}, {transcript.log[-200:]!r})"
+    return transcript.answers[0].text
 
 
 def _plain(text: str) -> dict[str, object]:
