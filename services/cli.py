@@ -146,11 +146,18 @@ def trial(
 def topics(
     config: ConfigOption = None,
     create: Annotated[bool, typer.Option("--create", help="Create what is missing on kafka.bootstrap.")] = False,
+    grant: Annotated[
+        bool, typer.Option("--grant", help="Give each service's SCRAM user its password and exactly its rights.")
+    ] = False,
+    plain: Annotated[
+        str,
+        typer.Option("--plain", help="With --grant: a listener without login, for a cluster that has no users yet."),
+    ] = "",
 ) -> None:
-    """List every topic with key, partitions, writers and readers; with --create make them on a cluster."""
+    """List every topic with key, partitions, writers and readers; make them and their access rules on a cluster."""
     from infra.local.looks import list_topics
 
-    raise typer.Exit(list_topics(config, create))
+    raise typer.Exit(list_topics(config, create, grant, plain))
 
 
 def _mount_tasks() -> None:

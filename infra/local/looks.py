@@ -64,8 +64,8 @@ def show_trial_of(root: Path, bootstrap: str, trial_id: str, as_json: bool, full
     return 0
 
 
-def list_topics(config: Path | None, create: bool) -> int:
-    """Print every declared topic; with `create` make those that a cluster lacks."""
+def list_topics(config: Path | None, create: bool, grant: bool = False, plain: str = "") -> int:
+    """Print every declared topic; `create` makes those that a cluster lacks, `grant` users and rules (see there)."""
     from rich.console import Console
     from rich.table import Table
 
@@ -80,6 +80,10 @@ def list_topics(config: Path | None, create: bool) -> int:
         if not settings.kafka.bootstrap:
             raise UserError("kafka.bootstrap is empty", do="set ROLLSTREAM_KAFKA__BOOTSTRAP to a cluster's address")
         ensure_topics(settings)
+    if grant:
+        from services.runtime.access_admin import grant as grant_access
+
+        print(f"{grant_access(settings, plain)} rules stand for run {settings.run_id!r}")
     table = Table("topic", "key", "partitions", "keeps", "dead letters", "written by", "read by")
     for topic in ALL:
         keeps = "latest per key" if topic.compacted else f"{topic.retention_ms / 86_400_000:g} d"

@@ -38,8 +38,11 @@ def said(cluster: Cluster) -> str:
     return ",".join(addresses(cluster))
 
 
-def connection(cluster: Cluster) -> dict[str, Any]:
-    """Options of every kafka-python client. Raises UserError for a secret or certificate file that cannot be read."""
+def connection(cluster: Cluster, service: str = "monitor") -> dict[str, Any]:
+    """Options of every kafka-python client of `service`, whose name stands where user and files say `{service}`.
+
+    Raises UserError for a secret or certificate file that cannot be read.
+    """
     kafka = settings_of(cluster)
     options: dict[str, Any] = {
         "bootstrap_servers": addresses(kafka),
@@ -48,13 +51,13 @@ def connection(cluster: Cluster) -> dict[str, Any]:
     if kafka.tls:
         options["ssl_check_hostname"] = kafka.check_hostname
         for option, setting in (("ssl_cafile", "ca_file"), ("ssl_certfile", "cert_file"), ("ssl_keyfile", "key_file")):
-            path = getattr(kafka, setting)
+            path = getattr(kafka, setting).replace("{service}", service)
             if path:
                 options[option] = _readable(path, f"kafka.{setting}")
     if kafka.mechanism:
         options["sasl_mechanism"] = kafka.mechanism
-        options["sasl_plain_username"] = kafka.username
-        options["sasl_plain_password"] = _password(kafka)
+        options["sasl_plain_username"] = username_of(kafka, service)
+        options["sasl_plain_password"] = password_of(kafka, service)
     return options
 
 
@@ -64,12 +67,20 @@ def _readable(path: str, setting: str) -> str:
     return path
 
 
-def _password(kafka: Kafka) -> str:
+def username_of(kafka: Kafka, service: str) -> str:
+    """The user as which a service logs in."""
+    return kafka.username.replace("{service}", service)
+
+
+def password_of(kafka: Kafka, service: str) -> str:
+    """The password with which a service logs in. Raises UserError when its file cannot be read."""
     if not kafka.password_file:
         return kafka.password
     try:
-        return Path(kafka.password_file).read_text().strip()
+        return Path(kafka.password_file.replace("{service}", service)).read_text().strip()
     except (OSError, UnicodeDecodeError) as e:
         raise UserError(
-            f"the password cannot be read: {e}", "kafka.password_file", "mount the secret, or correct the path"
+            f"the password of {service} cannot be read: {e}",
+            "kafka.password_file",
+            "mount the secret, or correct the path",
         ) from e

@@ -12,6 +12,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
+from schemas.access import group_of
 from services.runtime.cluster import connection
 from services.runtime.errors import UserError
 from services.runtime.logs import Log
@@ -22,11 +23,11 @@ LONG_POLL_MS = 1000
 """How long the broker holds an empty fetch: an idle consumer costs one request a second."""
 
 
-def make_consumer(settings: RunSettings, name: str, group: str | None) -> KafkaConsumer:
-    """A consumer with manual commits. Where to start without an offset is decided by `Source`, in the open."""
+def make_consumer(settings: RunSettings, service: str, group: str | None) -> KafkaConsumer:
+    """A consumer of one service with manual commits. Where to start without an offset is `Source`'s decision."""
     return KafkaConsumer(
-        **connection(settings.kafka),
-        client_id=name,
+        **connection(settings.kafka, service),
+        client_id=group_of(settings.run_id, service),
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="none",

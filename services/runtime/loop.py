@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kafka import TopicPartition
 
+from schemas.access import group_of
 from schemas.topics import Topic
 from services.runtime import dlq, lifecycle
 from services.runtime.clock import Clock, Deadline, SystemClock
@@ -171,7 +172,7 @@ class Service:
 
     def _open(self, counts: dict[str, int], driver: Driver, workers: Workers, outbox: Outbox) -> PollLoop:
         """Broadcast topics first, to their end; then the inputs."""
-        spec, name = self.spec, f"{self.settings.run_id}.{self.spec.name}"
+        spec, name = self.spec, self.spec.name
 
         def partitions(topics: tuple[Topic, ...]) -> list[TopicPartition]:
             return [TopicPartition(t.name, n) for t in topics for n in range(counts[t.name])]
@@ -192,7 +193,7 @@ class Service:
             self._read_to_end(source, driver)
             self._follower = threading.Thread(target=self._follow, args=(source, driver), name="broadcast", daemon=True)
             self._follower.start()
-        consumer = make_consumer(self.settings, name, name)
+        consumer = make_consumer(self.settings, name, group_of(self.settings.run_id, name))
         source = Source(
             consumer, self.log, self.metrics, strict=spec.pinned is not None,
             rewound=lambda tp: self._watermarks.open([(tp.topic, tp.partition)]),

@@ -10,6 +10,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from schemas import codec
+from schemas.access import group_of
 from schemas.topics import Topic
 from services.runtime.clock import Clock
 from services.runtime.cluster import connection
@@ -28,12 +29,12 @@ class BrokenOutput(RuntimeError):
     """The core made an output that breaks the contract: a bug of the service, never of its input."""
 
 
-def make_producer(settings: RunSettings, name: str) -> KafkaProducer:
-    """An idempotent producer; topics are never created by sending to them."""
+def make_producer(settings: RunSettings, service: str) -> KafkaProducer:
+    """An idempotent producer of one service; topics are never created by sending to them."""
     compression = settings.kafka.compression
     return KafkaProducer(
-        **connection(settings.kafka),
-        client_id=name,
+        **connection(settings.kafka, service),
+        client_id=group_of(settings.run_id, service),
         enable_idempotence=True,
         acks="all",
         compression_type=None if compression == "none" else compression,

@@ -32,9 +32,9 @@ class Kafka(Section):
     key_file: str = ""
     check_hostname: bool = True
     mechanism: Literal["", "SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] = Field("", description="of SASL; empty: none")
-    username: str = ""
+    username: str = Field("", description="{service} in it stands for the service's name: one principal for each")
     password: str = Field("", repr=False, description="better: password_file, or ROLLSTREAM_KAFKA__PASSWORD")
-    password_file: str = ""
+    password_file: str = Field("", description="may contain {service}, as may cert_file and key_file")
 
     @model_validator(mode="after")
     def _complete(self) -> Kafka:
@@ -166,11 +166,14 @@ class Verifier(Section):
 
     @model_validator(mode="after")
     def _priority(self) -> Verifier:
-        if self.format_weight + self.length_weight >= 1:
+        partial = self.partial_weight if self.objective == "partial_cases" else 0.0
+        total = partial + self.format_weight + self.length_weight
+        if total >= 1:
+            named = "partial_weight + " if self.objective == "partial_cases" else ""
             raise ValueError(
-                f"format_weight + length_weight = {self.format_weight + self.length_weight:g} must be < 1: "
+                f"{named}format_weight + length_weight = {total:g} must be < 1: "
                 f"else a wrong answer could earn as much as a right one "
-                f"(lowest pass 1 - length_weight, highest fail format_weight)"
+                f"(lowest pass 1 - length_weight, highest fail {named}format_weight)"
             )
         return self
 

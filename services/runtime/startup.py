@@ -52,7 +52,7 @@ class Startup:
             self._turn()
             if reachable(bootstrap):
                 try:
-                    return make_producer(self._settings, f"{self._settings.run_id}.{self._spec.name}")
+                    return make_producer(self._settings, self._spec.name)
                 except KafkaError as e:
                     self._log.warning("the broker accepts connections but does not answer yet", error=repr(e))
             if self._clock.monotonic() - said > 10:

@@ -34,7 +34,7 @@ def ensure_topics(settings: RunSettings) -> None:
     """Create what is missing. Raises UserError when an existing topic has another count, or no broker answers."""
     bootstrap = settings.kafka.bootstrap
     try:
-        admin = KafkaAdminClient(**connection(settings.kafka), bootstrap_timeout_ms=15_000)
+        admin = KafkaAdminClient(**connection(settings.kafka, "operator"), bootstrap_timeout_ms=15_000)
     except KafkaError as e:
         raise UserError(f"no broker answers: {e}", bootstrap, "start the broker, or correct kafka.bootstrap") from e
     try:
