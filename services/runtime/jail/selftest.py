@@ -180,11 +180,17 @@ def _numbers() -> dict[str, int]:
     return {**numbers, "statmount": _STATMOUNT}
 
 
+def source() -> str:
+    """The probes as one module, for every backend."""
+    return f"NUMBERS = {_numbers()!r}\nLIMITS = {_LIMITS!r}\nHOST_PID = {os.getpid()}\n{_PROBE}"
+
+
 def _ask(
     host: JailHost, limits: Limits, function: str, args: tuple[object, ...], options: Options = PLAIN
 ) -> tuple[Transcript, Usage]:
-    source = f"NUMBERS = {_numbers()!r}\nLIMITS = {_LIMITS!r}\nHOST_PID = {os.getpid()}\n{_PROBE}"
-    program = Program({"probe.py": source}, "probe", function, exception_names=("OSError", "MemoryError", "Exception"))
+    program = Program(
+        {"probe.py": source()}, "probe", function, exception_names=("OSError", "MemoryError", "Exception")
+    )
     jail = host.launch(limits, options)
     try:
         processes = 0 if host.layout.version else limits.processes
@@ -202,7 +208,7 @@ def deviations(host: JailHost) -> list[str]:
     transcript, _ = _ask(host, Limits(), "probe", ())
     if not transcript.answers or transcript.answers[0].kind != "r":
         return [f"the probe gave no answer ({transcript.ending}, {transcript.failure}): {transcript.log[-300:]!r}"]
-    seen = _plain(transcript.answers[0].text)
+    seen = plain(transcript.answers[0].text)
     expected: dict[str, object] = dict(EXPECTED)
     if os.geteuid() == 0:
         expected["read a root-only file"] = "EACCES"
@@ -223,7 +229,7 @@ def deviations(host: JailHost) -> list[str]:
 
 def _environment_deviations(host: JailHost) -> list[str]:
     """A hash seed must be in force and leave no trace in the environment."""
-    seen = [_text(_ask(host, Limits(), "environment", (), Options(hash_seed=seed))[0]) for seed in (7, 7, 8)]
+    seen = [answer_text(_ask(host, Limits(), "environment", (), Options(hash_seed=seed))[0]) for seed in (7, 7, 8)]
     if '["environment",""]' not in seen[0] or seen[0] != seen[1] or seen[1] == seen[2]:
         return [f"hash seeds 7, 7 and 8 gave {seen}"]
     return []
@@ -233,10 +239,10 @@ def _scratch_deviations(host: JailHost) -> list[str]:
     found = []
     small = Limits(tmp_bytes=MIB, tmp_inodes=64, file_bytes=8 * MIB)
     for what, args, wanted in (("files", (4096, 0), "ENOSPC after "), ("bytes", (0, 4 * MIB), "ENOSPC after 0")):
-        text = _text(_ask(host, small, "fill", args)[0])
+        text = answer_text(_ask(host, small, "fill", args)[0])
         if not text.startswith(f'"{wanted}'):
             found.append(f"number of {what} under /tmp: {text}, expected {wanted}")
-    text = _text(_ask(host, Limits(), "run_own", ())[0])
+    text = answer_text(_ask(host, Limits(), "run_own", ())[0])
     if text != '"EACCES"':
         found.append(f"run a program from /tmp: {text}, expected EACCES")
     return found
@@ -245,7 +251,7 @@ def _scratch_deviations(host: JailHost) -> list[str]:
 def _shown_deviations(host: JailHost) -> list[str]:
     """What a jail does to the tree that it is shown happens to its own copy alone."""
     options = Options(files={"shown/data.txt": "pristine"}, files_digest="self-test")
-    seen = [_text(_ask(host, Limits(), "spoil", (), options)[0]) for _ in range(2)]
+    seen = [answer_text(_ask(host, Limits(), "spoil", (), options)[0]) for _ in range(2)]
     if seen != ['"pristine,spoilt,more.txt"'] * 2:
         return [f"a fixture's tree shown twice gave {seen}"]
     key, at = host.fixtures.show(options.files, options.files_digest)
@@ -265,14 +271,14 @@ def _counter_deviations(host: JailHost) -> list[str]:
     return found
 
 
-def _text(transcript: Transcript) -> str:
+def answer_text(transcript: Transcript) -> str:
     """The one answer as tagged JSON, or what happened instead."""
     if not transcript.answers or transcript.answers[0].kind != "r":
         return f"no answer ({transcript.ending}, {transcript.failure}, {transcript.log[-200:]!r})"
     return transcript.answers[0].text
 
 
-def _plain(text: str) -> dict[str, object]:
+def plain(text: str) -> dict[str, object]:
     """The probe's answer: a flat dict of text to text or int in tagged JSON."""
     pairs = json.loads(text)["d"]
     return {key: int(value["i"]) if isinstance(value, dict) else value for key, value in pairs}
