@@ -1,0 +1,165 @@
+"""Must-fail copies of hidden tests: the same calls with a wrong constant, which only a tampered run can pass."""
+
+from __future__ import annotations
+
+import ast
+import math
+import random
+import string
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+COPIES = 2
+
+
+class NoCanary(ValueError):
+    """No test of the files compares an answer with a literal in an unconditional assert."""
+
+
+@dataclass(frozen=True)
+class Variants:
+    """The files as they are and `COPIES` changed ones, all written by the same printer so that they look alike.
+
+    `changed` are the ids (file, `::`, names; no parameters) of the tests that were changed, in every copy.
+    """
+
+    honest: Mapping[str, str]
+    copies: tuple[Mapping[str, str], ...]
+    changed: tuple[str, ...]
+
+
+def variants(files: Mapping[str, str], rng: random.Random) -> Variants:
+    """Make the copies. Raises NoCanary when no test can be changed, SyntaxError for files that are not Python.
+
+    A test qualifies by an assert in its outermost block, `==` (or `is`, for True, False, None) between a literal and
+    something else; in each copy one such literal per test is replaced by another of its kind. Declared nowhere: what a
+    test asserts unconditionally is its declaration.
+    """
+    honest = {path: _printed(text) if path.endswith(".py") else text for path, text in files.items()}
+    copies = []
+    changed: list[str] = []
+    for _ in range(COPIES):
+        copy = dict(honest)
+        changed = []
+        for path, text in honest.items():
+            if path.endswith(".py"):
+                copy[path], names = _changed(text, rng)
+                changed += [f"{path}::{name}" for name in names]
+        copies.append(copy)
+    if not changed:
+        raise NoCanary("no hidden test asserts that an answer equals a literal in its outermost block")
+    return Variants(honest, tuple(copies), tuple(changed))
+
+
+def _printed(text: str) -> str:
+    return ast.unparse(ast.parse(text)) + "\n"
+
+
+def _changed(text: str, rng: random.Random) -> tuple[str, list[str]]:
+    module = ast.parse(text)
+    names = []
+    for name, function in tests(module):
+        places = list(_places(function))
+        if places:
+            names.append(name)
+            compare, on_left = rng.choice(places)
+            _replace(compare, on_left, rng)
+    return ast.unparse(ast.fix_missing_locations(module)) + "\n", names
+
+
+def tests(module: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """(name, function) of every test that pytest's default names collect; methods as `Class::name`."""
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and item.name.startswith("test"):
+                    yield f"{node.name}::{item.name}", item
+
+
+def _places(function: ast.FunctionDef) -> Iterator[tuple[ast.Compare, bool]]:
+    for statement in function.body:
+        if any(isinstance(node, ast.Return) for node in ast.walk(statement)):
+            return  # what follows may be skipped, and a copy that skips its wrong constant passes honestly
+        place = _literal_compare(statement)
+        if place is not None:
+            yield place
+
+
+def _literal_compare(statement: ast.stmt) -> tuple[ast.Compare, bool] | None:
+    """The comparison of a qualifying assert, and whether the literal stands on its left."""
+    if not isinstance(statement, ast.Assert) or not isinstance(statement.test, ast.Compare):
+        return None
+    compare = statement.test
+    if len(compare.ops) != 1 or not isinstance(compare.ops[0], ast.Eq | ast.Is):
+        return None
+    left, right = _literal(compare.left), _literal(compare.comparators[0])
+    if (left is None) == (right is None):  # two literals, or none
+        return None
+    value = (left or right or (None,))[0]
+    if isinstance(compare.ops[0], ast.Is) and not (value is None or isinstance(value, bool)):
+        return None
+    return (compare, left is not None) if _has_other(value) else None
+
+
+def _has_other(value: Any) -> bool:
+    if isinstance(value, list | tuple | set):
+        return all(map(_has_other, value))
+    if isinstance(value, dict):
+        return all(map(_has_other, value.values()))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, int | str | bytes)
+
+
+def _literal(node: ast.expr) -> tuple[Any] | None:
+    try:
+        return (ast.literal_eval(node),)
+    except ValueError:
+        return None
+
+
+def _replace(compare: ast.Compare, on_left: bool, rng: random.Random) -> None:
+    node = compare.left if on_left else compare.comparators[0]
+    wrong = ast.parse(repr(other(ast.literal_eval(node), rng)), mode="eval").body
+    if on_left:
+        compare.left = wrong
+    else:
+        compare.comparators[0] = wrong
+
+
+def other(value: Any, rng: random.Random) -> Any:
+    """A literal of the same kind that does not equal `value`."""
+    if value is None:
+        return rng.choice((True, False))
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + rng.choice((-1, 1)) * rng.randint(1, max(9, abs(value)))
+    if isinstance(value, float):
+        return value + rng.choice((-1.0, 1.0)) * rng.uniform(1.0, 2.0) * max(1.0, abs(value))
+    if isinstance(value, str):
+        return _other_text(value, string.ascii_letters, rng)
+    if isinstance(value, bytes):
+        return _other_text(value.decode("latin-1"), string.ascii_letters, rng).encode("latin-1")
+    if isinstance(value, dict):
+        key = rng.choice(list(value)) if value else 0
+        return {**value, key: other(value[key], rng) if value else 0}
+    if isinstance(value, set):
+        return value | {next(number for number in range(len(value) + 1) if number not in value)}
+    items = list(value)
+    if items:
+        place = rng.randrange(len(items))
+        items[place] = other(items[place], rng)
+    else:
+        items.append(0)
+    return tuple(items) if isinstance(value, tuple) else items
+
+
+def _other_text(text: str, letters: str, rng: random.Random) -> str:
+    if not text:
+        return rng.choice(letters)
+    place = rng.randrange(len(text))
+    return text[:place] + rng.choice([one for one in letters if one != text[place]]) + text[place + 1 :]

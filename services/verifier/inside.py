@@ -1,0 +1,208 @@
+"""Hidden tests in the candidate's own interpreter (evidence E1): a fail is usable, a pass proves nothing.
+
+One fresh jail per trial, one process per test, and in every process two must-fail copies of a test beside the real one
+(`canaries.py`): whoever makes tests pass by other means than being right passes these too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from services.runtime.jail.backend import Backend, Options
+from services.runtime.jail.limits import JailFault, Usage
+from services.runtime.jail.session import Answer, Closed, Conversation, Pace, Program
+from services.tasks import values
+from services.tasks.fixture import CheckSet, HiddenTests
+from services.verifier import pytest_arguments
+from services.verifier.attribution import Facts
+from services.verifier.canaries import COPIES, Variants, variants
+from services.verifier.measures import IMPORT_CPU_S, Measures
+from services.verifier.trial import Bounds
+
+_HOME = "/tmp/tree"  # where a worker lays out what it is sent
+_PREPARE_CPU_S = 5.0
+_PHASES = ("setup", "call", "teardown")
+_OUTCOMES = ("passed", "failed", "skipped", "xfail")
+
+
+@dataclass
+class Plan:
+    """One trial's names and words, all drawn from its secret seed."""
+
+    tests: HiddenTests
+    rng: random.Random
+    variants: Variants = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.variants = variants(self.tests.files, self.rng)
+        self._used: set[str] = set()
+        self.runner, self.candidate, self.root = self._word(), self._word(), self._word()
+        self.folders = [self._word() for _ in range(1 + COPIES)]  # the first holds the tests as they are
+        self.labels = {folder: self._word() for folder in self.folders}
+        self.words = {f"{when}.{outcome}": self._word() for when in _PHASES for outcome in _OUTCOMES}
+        self.separator = self.rng.choice("|;,:!~+")
+        self.order = ["label", "word", "test"]
+        self.rng.shuffle(self.order)
+        self.expected = list(self.tests.expected)
+        self.rng.shuffle(self.expected)
+        self.canaries = [self._canary(test) for test in self.expected]
+
+    def _word(self) -> str:
+        while True:
+            word = "w" + self.rng.randbytes(12).hex()
+            if word not in self._used:
+                self._used.add(word)
+                return word
+
+    def _canary(self, test: str) -> str:
+        """The changed test that runs beside `test`: its own copy where it has one."""
+        own = test.partition("[")[0]
+        return own if own in self.variants.changed else self.rng.choice(self.variants.changed)
+
+    def files(self, tree: Mapping[str, str]) -> dict[str, str]:
+        """Everything that is laid out in the jail."""
+        found = {f"{self.runner}.py": Path(__file__).with_name("inside_runner.py").read_text()}
+        found.update({f"{self.candidate}/{path}": text for path, text in tree.items()})
+        found[f"{self.root}/{pytest_arguments.INI}"] = pytest_arguments.INI_TEXT
+        for folder, files in zip(self.folders, (self.variants.honest, *self.variants.copies), strict=True):
+            found.update({f"{self.root}/{folder}/{path}": text for path, text in files.items()})
+        # An empty folder of its own, for the warm-up to find nothing in.
+        return {**found, f"{self.runner}-none/{pytest_arguments.INI}": pytest_arguments.INI_TEXT}
+
+    def warm_up(self) -> dict[str, Any]:
+        """First question: load pytest."""
+        folder = f"{_HOME}/{self.runner}-none"
+        return {"environment": pytest_arguments.ENVIRONMENT, "arguments": pytest_arguments.arguments(folder, [folder])}
+
+    def job(self) -> dict[str, Any]:
+        """Second question: run every test with its canaries, in a drawn order."""
+        root = f"{_HOME}/{self.root}"
+        processes = []
+        for test, canary in zip(self.expected, self.canaries, strict=True):
+            nodes = [f"{root}/{folder}/{canary}" for folder in self.folders[1:]] + [f"{root}/{self.folders[0]}/{test}"]
+            self.rng.shuffle(nodes)
+            processes.append(nodes)
+        return {
+            "arguments": pytest_arguments.arguments(root, []),
+            "candidate": f"{_HOME}/{self.candidate}",
+            "labels": self.labels,
+            "words": self.words,
+            "separator": self.separator,
+            "order": self.order,
+            "processes": processes,
+        }
+
+    def judge(self, records: list[str]) -> tuple[int, str | None]:
+        """(tests that count as passed, first rejection): what the records of the processes come to."""
+        for number, (test, canary, record) in enumerate(zip(self.expected, self.canaries, records, strict=True)):
+            rejection = self._judge(test, canary, record)
+            if rejection is not None:
+                return number, rejection
+        return len(records), None
+
+    def _judge(self, test: str, canary: str, record: str) -> str | None:
+        seen: dict[str, list[tuple[str, str]]] = {folder: [] for folder in self.folders}
+        of_label = {label: folder for folder, label in self.labels.items()}
+        of_word = {word: phase for phase, word in self.words.items()}
+        for line in record.splitlines():
+            parts = line.split(self.separator)
+            if len(parts) != len(self.order):
+                return "test_record"
+            told = dict(zip(self.order, parts, strict=True))
+            if told["label"] not in of_label or told["word"] not in of_word:
+                return "test_record"
+            seen[of_label[told["label"]]].append((told["test"], of_word[told["word"]]))
+        honest = seen[self.folders[0]]
+        if honest != [(test.encode().hex(), f"{when}.passed") for when in _PHASES]:
+            return _rejection({phase for _, phase in honest})
+        for folder in self.folders[1:]:
+            if not _failed(seen[folder], canary):
+                return "tampered"
+        return None
+
+
+def _rejection(phases: set[str]) -> str:
+    if "call.failed" in phases:
+        return "test_failed"
+    if phases & {"setup.failed", "teardown.failed"}:
+        return "test_error"
+    if any(phase.endswith((".skipped", ".xfail")) for phase in phases):
+        return "test_skipped"
+    return "test_missing"
+
+
+def _failed(seen: list[tuple[str, str]], canary: str) -> bool:
+    """Whether every run of a must-fail copy (one per set of parameters) failed in its call."""
+    calls = [(test, phase) for test, phase in seen if phase.startswith("call.")]
+    name = canary.encode().hex()
+    return bool(calls) and all(phase == "call.failed" and test.startswith(name) for test, phase in calls)
+
+
+class _Asked:
+    """The two questions of a trial and what they gave."""
+
+    def __init__(self, plan: Plan, wanted: int) -> None:
+        self.plan = plan
+        self.wanted = wanted
+        self.ready = False
+        self.rejection: str | None = None
+        self.right = 0
+
+    def converse(self, conversation: Conversation, program: Program) -> None:
+        """From boot to end. Raises JailFault for everything before the candidate's code can run."""
+        try:
+            if not conversation.start(program):
+                raise JailFault(f"the runner does not load: {conversation.transcript.failure}")
+            answer = conversation.call("answer", (self.plan.warm_up(),))
+            if (answer.kind, answer.text) != ("r", '"ready"'):
+                raise JailFault(f"pytest is not ready in the jail: {answer.kind} {answer.text[:200]}")
+            self.ready = True
+            self.rejection = self._take(conversation.call("answer", (self.plan.job(),)))
+            conversation.end() if self.rejection is None else conversation.stop()
+        except Closed as closed:
+            if not self.ready:
+                raise JailFault(f"pytest did not start in the jail ({closed.ending})") from None
+
+    def _take(self, answer: Answer) -> str | None:
+        try:
+            records = values.loads(answer.text) if answer.kind == "r" else None
+        except values.ValueCodecError:
+            records = None
+        if type(records) is not list or len(records) != self.wanted or not all(type(one) is str for one in records):
+            return "test_record"
+        self.right, rejection = self.plan.judge(records)
+        return rejection
+
+
+def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, bounds: Bounds) -> Facts:
+    """One trial. Never raises for anything that the candidate does; raises NoCanary or SyntaxError for the check."""
+    tests = check.hidden_tests
+    assert tests is not None
+    rng = random.Random(seed)
+    options = Options(hash_seed=rng.getrandbits(32), runtime="pytest")
+    plan = Plan(tests, rng)
+    program = Program(plan.files(tree), plan.runner, exception_names=values.EXCEPTION_NAMES)
+    pace = Pace(
+        _PREPARE_CPU_S, IMPORT_CPU_S, bounds.wall_s + bounds.boot_s, bounds.wall_s + bounds.boot_s, bounds.boot_s
+    )
+    measures = Measures(host, bounds, options)
+    try:
+        jail = host.launch(bounds.limits, options)
+    except JailFault as fault:
+        return Facts(fault="no_start", booted=False, import_error=str(fault))
+    asked = _Asked(plan, len(tests.expected))
+    usage = Usage()
+    try:
+        conversation = Conversation(jail, bounds.limits, pace, 0 if host.counts_processes else bounds.limits.processes)
+        asked.converse(conversation, program)
+    except JailFault as fault:
+        return Facts(fault="no_boot", booted=False, import_error=str(fault))
+    finally:
+        usage = jail.close()
+    facts = measures.facts(conversation.transcript, usage)
+    wanted = len(tests.expected)
+    return replace(facts, rejection=asked.rejection, wanted=wanted, answered=asked.right, right=asked.right)
