@@ -1,13 +1,22 @@
-"""From a completed attempt to what is judged: fixture and check set by digest, and the admitted tree."""
+"""From a completed attempt to what is judged: fixture, check set and certificate by digest, and the admitted tree."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from schemas.rollout import RolloutCompleted
+from services.tasks.certificates import Certificate
 from services.tasks.fixture import CheckSet, Fixture
 from services.verifier.admission import Admitted
+from services.watch import candidate as watch
+
+LEAKS = "leaks"
+"""Family of the tasks that nobody can solve who looks only where an agent may look."""
+CertificateOf = Callable[[str], Certificate | None]
+"""The certificate of a check set by its digest; None where it has none."""
 
 
 class Tasks(Protocol):
@@ -27,17 +36,45 @@ class Unjudgeable(Exception):
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """What is judged. `key` is equal for identical candidates at identical digests."""
+class Task:
+    """What an attempt is judged against."""
 
     fixture: Fixture
     check: CheckSet
+    certificate: Certificate | None = None
+
+    @property
+    def evidence(self) -> str:
+        """Level of a verdict: E4 is E3 with a valid certificate."""
+        certified = self.certificate is not None and self.certificate.state == "certified"
+        return "E4" if certified and self.check.evidence == "E3" else self.check.evidence
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether certification found the check set unfit."""
+        return self.certificate is not None and self.certificate.state == "quarantined"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is judged. `key` is equal for identical candidates at identical digests."""
+
+    task: Task
     admitted: Admitted
     key: tuple[str, ...]
 
+    @cached_property
+    def findings(self) -> tuple[str, ...]:
+        """What in the change looks like gaming; a person reads it, no verdict depends on it, so no error may either."""
+        fixture = self.task.fixture
+        try:
+            return watch.findings(fixture.base_tree, self.admitted.tree, fixture.public_checks)
+        except Exception as error:  # the text is the candidate's: whatever it provokes here must not stop its verdict
+            return (f"watch_fault_{type(error).__name__}",)
 
-def task_of(record: RolloutCompleted, tasks: Tasks) -> tuple[Fixture, CheckSet]:
-    """Fixture and check set, pinned by the digests that the record and the fixture name. Raises Unjudgeable."""
+
+def task_of(record: RolloutCompleted, tasks: Tasks, certificate_of: CertificateOf = lambda digest: None) -> Task:
+    """The task, pinned by the digests that the record and the fixture name. Raises Unjudgeable."""
     try:
         fixture, check = tasks.fixture(record.task_id), tasks.check(record.task_id)
     except KeyError:
@@ -46,4 +83,4 @@ def task_of(record: RolloutCompleted, tasks: Tasks) -> tuple[Fixture, CheckSet]:
         raise Unjudgeable("fixture_mismatch")
     if check.digest != fixture.check_digest:
         raise Unjudgeable("check_mismatch")
-    return fixture, check
+    return Task(fixture, check, certificate_of(check.digest))

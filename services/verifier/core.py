@@ -1,31 +1,35 @@
-"""The verifier's core: completed attempts in, check runs and exactly one verdict per attempt out."""
+"""The verifier's core: completed attempts in, check runs and exactly one final verdict per attempt out."""
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from schemas.rollout import INFRA_STOPS, RolloutCompleted
 from schemas.topics import VERIFICATION_TRIAL, VERIFICATION_VERDICT
-from schemas.verification import VerificationVerdict
+from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
 from services.runtime.core import BaseCore, Effects, Job, Message, Output, Position, finished
 from services.runtime.settings import Verifier
-from services.tasks.fixture import CheckSet, Fixture
-from services.verifier import report
+from services.verifier import alarms, report, retries
 from services.verifier.admission import Admitted, Refused, admit
-from services.verifier.attribution import Facts
-from services.verifier.candidate import Candidate, Tasks, Unjudgeable, task_of
-from services.verifier.judge import Judgement, judge
+from services.verifier.candidate import LEAKS, Candidate, CertificateOf, Task, Tasks, Unjudgeable, task_of
+from services.verifier.judge import Course, Judgement
+from services.verifier.known_answers import Chance, KnownAnswer, KnownAnswers
+from services.verifier.retries import CheckRunner, Courses
+from services.verifier.soundness import Tally
+from services.verifier.standing import Standing
+from services.verifier.unknowns import UnknownRates
 
-CheckRunner = Callable[[Admitted, CheckSet, int], Facts]
-"""One check run: candidate, check set, seed -> facts."""
 FetchDiff = Callable[[str], str]
 """The text behind a claim check; raises when it cannot be had."""
 
 MAX_REMEMBERED = 200_000
 MAX_REUSED = 20_000
-_EVIDENCE = {"E1": 1, "E2": 2, "E3": 3, "E4": 4}
+QUARANTINED = "quarantined"
+LEAK = "leak"
+_LEVELS = {"E1": 1, "E2": 2, "E3": 3, "E4": 4}
 
 
 @dataclass(eq=False)
@@ -36,12 +40,15 @@ class _Waiting:
     position: Position
     partition: int
     started_ms: int
-    fixture: Fixture
-    check: CheckSet
+    task: Task
 
 
 class VerifierCore(BaseCore):
-    """Pure but for the check runner, which runs on worker threads. Identical candidates are judged once."""
+    """Pure but for the check runner, which runs on worker threads. Identical candidates are judged once.
+
+    A completion is finished with only when its final verdict is out: `pending` ones say that infrastructure failed and
+    the judgement goes on later. Canaries and audits run beside the candidates on the same path.
+    """
 
     def __init__(
         self,
@@ -51,18 +58,51 @@ class VerifierCore(BaseCore):
         fetch_diff: FetchDiff,
         verifier_digest: str,
         now_ms: Callable[[], int],
+        *,
+        run_id: str = "",
+        certificate_of: CertificateOf = lambda digest: None,
+        chance: Chance | None = None,
     ) -> None:
         self._settings = settings
         self._tasks = tasks
-        self._check_runner = check_runner
         self._fetch_diff = fetch_diff
         self._digest = verifier_digest
         self._now_ms = now_ms
+        self._run_id = run_id
+        self._certificate_of = certificate_of
+        self._courses = Courses(settings, check_runner, now_ms)
+        self._known_answers = KnownAnswers(settings, chance)
         self._catching_up: set[int] = set()
         self._held: list[Message] = []
         self._judged_attempts: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._running: dict[tuple[str, ...], list[_Waiting]] = {}
-        self._reusable: OrderedDict[tuple[str, ...], Judgement] = OrderedDict()
+        self._reusable: OrderedDict[tuple[str, ...], tuple[Judgement, Candidate]] = OrderedDict()
+        self.standing = Standing()
+        """Canaries, quarantines and alarms, to read from."""
+        self.unknowns = UnknownRates(settings.unknown_alarm_rate, settings.unknown_alarm_count)
+        """Unknown verdicts per policy version, to read from."""
+        self.tally = Tally()
+        """Counts behind the estimates of false accepts, to read from."""
+
+    @property
+    def resting(self) -> int:
+        """Judgements that wait to be repeated after an infrastructure fault."""
+        return self._courses.resting
+
+    def unknown_rate(self, age: int) -> float:
+        """Unknown share of the verdicts of the newest version (age 0), the one before it (1), ...; NaN without any."""
+        share = self.unknowns.latest(age)
+        return math.nan if share is None else share.rate
+
+    def false_share(self, age: int, by: str, upper: bool) -> float:
+        """Estimated false share of that version's accepts, by `canaries` or `audits`; NaN without any verdict."""
+        share = self.unknowns.latest(age)
+        if share is None:
+            return math.nan
+        estimate = self.tally.estimate(share.version)
+        return estimate.share(upper) if by == "canaries" else estimate.audited_share(upper)
+
+    # --- life --------------------------------------------------------------------------------------------------------
 
     def assigned(self, partitions: frozenset[int]) -> None:
         """Until caught up, completions are held: their verdicts may still be among the records to come."""
@@ -78,22 +118,38 @@ class VerifierCore(BaseCore):
     def caught_up(self, now_ms: int) -> Effects:
         self._catching_up.clear()
         held, self._held = self._held, []
-        effects = Effects()
+        effects = Effects(outputs=self.standing.alarms())
         for message in held:
             effects += self._completed(message, now_ms)
         return effects
 
+    def tick(self, now_ms: int) -> Effects:
+        return self._courses.tick(now_ms)
+
+    # --- records in --------------------------------------------------------------------------------------------------
+
     def handle(self, message: Message, now_ms: int) -> Effects:
         record = message.record
-        if isinstance(record, VerificationVerdict):
-            self._remember(record.trial_id, record.attempt)
+        if isinstance(record, VerificationCanary | VerificationAlarm):
+            if record.run_id == self._run_id:
+                self.standing.observe(record)
+                self.tally.add(record)
             return finished(message)
+        if isinstance(record, VerificationVerdict):
+            return self._read_back(message, record)
         if not isinstance(record, RolloutCompleted):
             return finished(message)
         if message.partition in self._catching_up:
             self._held.append(message)
             return Effects()
         return self._completed(message, now_ms)
+
+    def _read_back(self, message: Message, record: VerificationVerdict) -> Effects:
+        """A verdict on the topic: only a final one settles its attempt."""
+        if record.verdict == "pending" or (record.trial_id, record.attempt) in self._judged_attempts:
+            return finished(message)
+        self._remember(record)
+        return finished(message, self.standing.alarms())
 
     def _completed(self, message: Message, now_ms: int) -> Effects:
         record = message.record
@@ -105,10 +161,10 @@ class VerifierCore(BaseCore):
                 return finished(message)
             return self._unjudged(message, Unjudgeable(record.stop_reason), now_ms)
         try:
-            fixture, check = task_of(record, self._tasks)
+            task = task_of(record, self._tasks, self._certificate_of)
         except Unjudgeable as reason:
             return self._unjudged(message, reason, now_ms)
-        one = _Waiting(record, message.position, message.partition, now_ms, fixture, check)
+        one = _Waiting(record, message.position, message.partition, now_ms, task)
         if record.diff is None and record.diff_uri is not None:
             return self._fetched(one, record.diff_uri)
         return self._with_diff(one, record.diff)
@@ -121,87 +177,139 @@ class VerifierCore(BaseCore):
 
         return Effects(jobs=[Job(lambda: self._fetch_diff(uri), then, partition=one.partition)])
 
+    # --- judging -----------------------------------------------------------------------------------------------------
+
     def _with_diff(self, one: _Waiting, diff: str | None) -> Effects:
         if diff is None:
             return self._emit(one, Judgement("fail", "no_candidate"), None, reused=False)
+        fixture, check = one.task.fixture, one.task.check
         try:
-            admitted = admit(diff, one.fixture.base_tree, one.fixture.allowed_globs)
+            admitted = admit(diff, fixture.base_tree, fixture.allowed_globs)
         except Refused as refused:
             return self._emit(one, Judgement("fail", refused.reason), None, reused=False)
-        key = (admitted.digest, one.check.digest, one.fixture.digest, str(self._settings.trials), self._digest)
-        if self._settings.reuse:
-            known = self._reusable.get(key)
-            if known is not None:
-                self._reusable.move_to_end(key)
-                return self._emit(one, known, admitted.digest, reused=True)
-            if key in self._running:
-                self._running[key].append(one)
-                return Effects()
-            self._running[key] = [one]
-        candidate = Candidate(one.fixture, one.check, admitted, key)
-        return Effects(jobs=[self._job(one, candidate)])
-
-    def _job(self, one: _Waiting, candidate: Candidate) -> Job:
-        def run() -> Judgement:
-            return judge(
-                f"{one.record.trial_id}.{one.record.attempt}",
-                self._settings.trials,
-                self._settings.infra_retries,
-                lambda seed: self._check_runner(candidate.admitted, candidate.check, seed),
-                self._now_ms,
-            )
-
-        def then(result: Judgement | Exception) -> Effects:
-            return self._judged(one, candidate, result)
-
-        # No partition: others may wait for the same candidate. Who still waits is known here, not to the loop.
-        shared = self._settings.reuse
-        return Job(run, then, partition=None if shared else one.partition)
-
-    def _judged(self, first: _Waiting, candidate: Candidate, result: Judgement | Exception) -> Effects:
-        if isinstance(result, Exception):
-            # The check set or the controller failed: not the candidate's doing, and no number of tries would mend it.
-            result = Judgement("unknown", f"check_fault_{type(result).__name__}")
-        result = self._graded(result, candidate.check)
-        if not self._settings.reuse:
-            return self._emit(first, result, candidate.admitted.digest, reused=False)
-        if result.verdict != "unknown":
-            self._reusable[candidate.key] = result
-            while len(self._reusable) > MAX_REUSED:
-                self._reusable.popitem(last=False)
-        effects = Effects()
-        for index, one in enumerate(self._running.pop(candidate.key, [])):
-            reused = index > 0 and result.verdict != "unknown"
-            effects += self._emit(one, result, candidate.admitted.digest, reused)
+        candidate = Candidate(one.task, admitted, self._key(one, admitted))
+        if self._quarantined(one.task):
+            return self._emit(one, Judgement("unknown", QUARANTINED), candidate, reused=False)
+        known = self._reusable.get(candidate.key)
+        if known is not None:
+            self._reusable.move_to_end(candidate.key)
+            return self._emit(one, *known, reused=True)
+        if candidate.key in self._running:
+            self._running[candidate.key].append(one)
+            return Effects()
+        self._running[candidate.key] = [one]
+        effects = self._start(one, candidate)
+        canary = self._known_answers.beside(one.record, check, self.standing.quarantined)
+        if canary is not None:
+            effects += self._ask(canary)
         return effects
 
-    def _graded(self, result: Judgement, check: CheckSet) -> Judgement:
-        if result.verdict == "pass" and _EVIDENCE[check.evidence] < _EVIDENCE[self._settings.min_evidence]:
-            return Judgement("unknown", "evidence_too_low", result.runs)
-        return result
+    def _key(self, one: _Waiting, admitted: Admitted) -> tuple[str, ...]:
+        task, settings = one.task, self._settings
+        key = (admitted.digest, task.check.digest, task.fixture.digest, str(settings.trials), self._digest)
+        return key if settings.reuse else (*key, one.record.trial_id, str(one.record.attempt))
 
-    def _emit(self, one: _Waiting, judgement: Judgement, candidate_digest: str | None, reused: bool) -> Effects:
+    def _quarantined(self, task: Task) -> bool:
+        return task.withdrawn or self.standing.quarantined(task.check.digest)
+
+    def _start(self, one: _Waiting, candidate: Candidate) -> Effects:
+        settings = self._settings
+        name = f"{one.record.trial_id}.{one.record.attempt}"
+        course = Course(name, settings.trials, settings.infra_retries)
+
+        def wanted() -> bool:
+            if not self._running.get(candidate.key):
+                self._running.pop(candidate.key, None)
+                return False
+            return True
+
+        def then(judgement: Judgement) -> Effects:
+            return self._judged(candidate, judgement)
+
+        task = retries.Task(course, candidate.admitted, one.task.check, then, wanted, beside=lambda: candidate.findings)
+        return self._courses.start(task)
+
+    def _judged(self, candidate: Candidate, judgement: Judgement) -> Effects:
+        waiting = self._running.get(candidate.key, [])
+        if judgement.verdict == "pending":
+            outputs = [Output(VERIFICATION_VERDICT, self._verdict(one, judgement, candidate)) for one in waiting]
+            return Effects(outputs=outputs)
+        judgement = self._graded(judgement, candidate.task)
+        self._running.pop(candidate.key, None)
+        effects = Effects()
+        if judgement.verdict != "unknown" and self._settings.reuse:
+            self._reusable[candidate.key] = (judgement, candidate)
+            while len(self._reusable) > MAX_REUSED:
+                self._reusable.popitem(last=False)
+        if judgement.verdict == "pass" and waiting:
+            audit = self._known_answers.again(waiting[0].record, candidate.task.check, candidate.admitted)
+            effects += self._ask(audit) if audit is not None else Effects()
+        for index, one in enumerate(waiting):
+            reused = index > 0 and judgement.verdict != "unknown"
+            effects += self._emit(one, judgement, candidate, reused)
+        return effects
+
+    def _graded(self, judgement: Judgement, task: Task) -> Judgement:
+        """What the judgement is worth: nothing under quarantine, no pass below the wanted evidence, none for a leak."""
+        if self._quarantined(task):
+            return Judgement("unknown", QUARANTINED, judgement.runs)
+        if judgement.verdict != "pass":
+            return judgement
+        if _LEVELS[task.evidence] < _LEVELS[self._settings.min_evidence]:
+            return Judgement("unknown", "evidence_too_low", judgement.runs)
+        if task.fixture.family == LEAKS:
+            return Judgement("unknown", LEAK, judgement.runs)
+        return judgement
+
+    def _ask(self, known: KnownAnswer) -> Effects:
+        """Judge something whose answer is known. Infrastructure says nothing; nobody waits for it."""
+        started_ms = self._now_ms()
+
+        def then(judgement: Judgement) -> Effects:
+            if judgement.verdict == "pending":
+                return Effects()
+            canary = known.record(judgement, self._digest, started_ms, self._now_ms())
+            self.tally.add(canary)
+            return Effects(outputs=self.standing.judged(canary))
+
+        return self._courses.start(retries.Task(known.course, known.admitted, known.check, then))
+
+    # --- verdicts out ------------------------------------------------------------------------------------------------
+
+    def _verdict(
+        self, one: _Waiting, judgement: Judgement, candidate: Candidate | None, reused: bool = False
+    ) -> VerificationVerdict:
+        subject = report.Subject(self._digest, one.task, candidate)
+        return report.verdict(one.record, judgement, self._settings, subject, one.started_ms, self._now_ms(), reused)
+
+    def _emit(self, one: _Waiting, judgement: Judgement, candidate: Candidate | None, reused: bool) -> Effects:
         if (one.record.trial_id, one.record.attempt) in self._judged_attempts:
             return Effects(done=[one.position])
-        self._remember(one.record.trial_id, one.record.attempt)
-        outputs = []
+        verdict = self._verdict(one, judgement, candidate, reused)
+        self._remember(verdict)
+        # Alarms first: whoever reads the verdict can have read them.
+        outputs = self.standing.alarms()
         if not reused:
-            outputs = [Output(VERIFICATION_TRIAL, run) for run in report.trials(one.record, one.check, judgement)]
-        task = report.Task(one.fixture, one.check, self._digest, candidate_digest)
-        verdict = report.verdict(one.record, judgement, self._settings, task, one.started_ms, self._now_ms(), reused)
+            outputs += [Output(VERIFICATION_TRIAL, run) for run in report.trials(one.record, one.task, judgement)]
         outputs.append(Output(VERIFICATION_VERDICT, verdict))
         return Effects(outputs=outputs, done=[one.position])
 
     def _unjudged(self, message: Message, reason: Unjudgeable, now_ms: int) -> Effects:
         record = message.record
         assert isinstance(record, RolloutCompleted)
-        self._remember(record.trial_id, record.attempt)
-        task = report.Task(None, None, self._digest, None)
-        judgement = Judgement("unknown", reason.cause)
-        verdict = report.verdict(record, judgement, self._settings, task, now_ms, now_ms, reused=False)
-        return finished(message, [Output(VERIFICATION_VERDICT, verdict)])
+        subject, judgement = report.Subject(self._digest), Judgement("unknown", reason.cause)
+        verdict = report.verdict(record, judgement, self._settings, subject, now_ms, now_ms, reused=False)
+        self._remember(verdict)
+        return finished(message, [*self.standing.alarms(), Output(VERIFICATION_VERDICT, verdict)])
 
-    def _remember(self, trial_id: str, attempt: int) -> None:
-        self._judged_attempts[(trial_id, attempt)] = None
+    def _remember(self, verdict: VerificationVerdict) -> None:
+        """A final verdict, made here or read back: it settles its attempt and counts."""
+        self._judged_attempts[(verdict.trial_id, verdict.attempt)] = None
         while len(self._judged_attempts) > MAX_REMEMBERED:
             self._judged_attempts.popitem(last=False)
+        self.tally.add(verdict)
+        share = self.unknowns.note(verdict.policy_version, verdict.verdict == "unknown")
+        if share is not None:
+            self.standing.owe(alarms.unknown_rate(verdict, share, self._settings.unknown_alarm_rate))
+        if verdict.verdict == "unknown" and verdict.cause == LEAK:
+            self.standing.owe(alarms.leak(verdict))

@@ -7,20 +7,22 @@ import sys
 from functools import cached_property
 from pathlib import Path
 
-from schemas.topics import ROLLOUT_COMPLETED, VERIFICATION_VERDICT
+from schemas.topics import ROLLOUT_COMPLETED, VERIFICATION_ALARM, VERIFICATION_CANARY, VERIFICATION_VERDICT
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.errors import UserError
-from services.runtime.jail.backend import open_backend
+from services.runtime.jail.backend import Backend, open_backend
 from services.runtime.jail.limits import MIB, Limits
 from services.runtime.loop import run_service
 from services.runtime.settings import RunSettings, Verifier
 from services.runtime.store import MissingObject, ObjectStore
 from services.tasks import taskset
 from services.tasks.fixture import CheckSet, Fixture, canonical
-from services.verifier import trial
+from services.verifier import metrics, trial
 from services.verifier.admission import Admitted
-from services.verifier.attribution import Facts
+from services.verifier.attribution import Boots, Facts
+from services.verifier.candidate import CertificateOf
 from services.verifier.core import VerifierCore
+from services.verifier.retries import CheckRunner
 
 _PROCESS_CPU_S = 3
 """RLIMIT_CPU of a check run: the last resort for loops in C, which the per-call timer of the worker cannot stop."""
@@ -68,12 +70,20 @@ class StoredTasks:
         return self._hidden.get(task_id)
 
 
+# What decides a verdict beside verifier and jail, and settings that decide none.
+_TASK_FILES = ("answers.py", "api.py", "comparators.py", "fixture.py", "objects.py", "oracle.py", "values.py")
+_NO_VERDICT = frozenset(
+    {"workers", "retry_backoff_s", "canary_share", "audit_share", "unknown_alarm_rate", "unknown_alarm_count"}
+)
+
+
 def verifier_digest(settings: Verifier) -> str:
     """Digest of everything of ours that can change a verdict: code of verifier, jail and values, and the settings."""
     services = Path(__file__).parent.parent
     files = [*(services / "verifier").glob("*.py"), *(services / "runtime" / "jail").glob("*.py")]
-    files += [services / "tasks" / name for name in ("values.py", "comparators.py", "fixture.py", "oracle.py")]
-    seen = hashlib.sha256(f"{sys.version}\n".encode() + canonical(settings.model_dump(mode="json")))
+    files += [services / "tasks" / name for name in _TASK_FILES]
+    chosen = settings.model_dump(mode="json", exclude=set(_NO_VERDICT))
+    seen = hashlib.sha256(f"{sys.version}\n".encode() + canonical(chosen))
     for path in sorted(files):
         seen.update(path.name.encode() + b"\0" + path.read_bytes())
     return "sha256:" + seen.hexdigest()
@@ -85,16 +95,36 @@ def bounds(settings: Verifier) -> trial.Bounds:
     return trial.Bounds(limits, settings.call_cpu_s, settings.wall_s)
 
 
+def certificates(store: ObjectStore, taskset_digest: str) -> CertificateOf:
+    """The certificates of the run's task set; none where none are in the store. Raises UserError."""
+    from services.tasks.certificates import load
+
+    key = f"tasks/{taskset_digest}/certificates.json"
+    try:
+        return load(store.get(key)).get
+    except MissingObject:
+        return lambda digest: None
+    except taskset.BadDocument as error:
+        raise UserError(str(error), key, "certify the task set again: rollstream tasks certify") from error
+
+
+def check_runner(host: Backend, settings: Verifier) -> CheckRunner:
+    """Check runs on this host, each with what booting usually takes there."""
+    run_bounds, boots = bounds(settings), Boots()
+
+    def check_run(candidate: Admitted, check: CheckSet, seed: int) -> Facts:
+        return boots.seen(trial.run(host, candidate.tree, check, seed, run_bounds))
+
+    return check_run
+
+
 def main(settings: RunSettings, ready_file: Path | None = None, health_port: int = 0) -> int:
     """Run until SIGTERM. Raises UserError when no sandbox can be made or one of the escape probes deviates."""
     workers = settings.verifier.workers
     host = open_backend(settings.isolation, workers * 2)
     try:
         host.check()
-        run_bounds = bounds(settings.verifier)
-
-        def check_run(candidate: Admitted, check: CheckSet, seed: int) -> Facts:
-            return trial.run(host, candidate.tree, check, seed, run_bounds)
+        run_checks = check_runner(host, settings.verifier)
 
         def make_core(context: ServiceContext) -> VerifierCore:
             tasks = StoredTasks(context.store, settings.taskset_digest)
@@ -103,10 +133,19 @@ def main(settings: RunSettings, ready_file: Path | None = None, health_port: int
             def fetch(uri: str) -> str:
                 return context.store.get_content(uri).decode("utf-8")
 
-            digest = verifier_digest(settings.verifier)
-            return VerifierCore(settings.verifier, tasks, check_run, fetch, digest, context.clock.now_ms)
+            core = VerifierCore(
+                settings.verifier, tasks, run_checks, fetch, verifier_digest(settings.verifier), context.clock.now_ms,
+                run_id=settings.run_id, certificate_of=certificates(context.store, settings.taskset_digest),
+            )  # fmt: skip
+            metrics.register(core, context.registry)
+            return core
 
-        spec = ServiceSpec("verifier", inputs=(ROLLOUT_COMPLETED, VERIFICATION_VERDICT), workers=workers)
+        spec = ServiceSpec(
+            "verifier",
+            inputs=(ROLLOUT_COMPLETED, VERIFICATION_VERDICT),
+            broadcast=(VERIFICATION_CANARY, VERIFICATION_ALARM),
+            workers=workers,
+        )
         return run_service(spec, make_core, settings, ready_file=ready_file, health_port=health_port)
     finally:
         host.close()

@@ -8,24 +8,23 @@ from typing import cast
 from schemas.rollout import RolloutCompleted
 from schemas.verification import Evidence, VerificationTrial, VerificationVerdict
 from services.runtime.settings import Verifier
-from services.tasks.fixture import CheckSet, Fixture
+from services.verifier.candidate import Candidate, Task
 from services.verifier.judge import Judgement
-from services.verifier.reward import Scores, compose
+from services.verifier.reward import PARTIAL_CASES, Scores, Weights, compose, partial_score
 
 MAX_CAUSE_CHARS = 80
 
 
 @dataclass(frozen=True)
-class Task:
+class Subject:
     """What was judged against what; None where there was nothing to judge."""
 
-    fixture: Fixture | None
-    check: CheckSet | None
     verifier_digest: str
-    candidate_digest: str | None
+    task: Task | None = None
+    candidate: Candidate | None = None
 
 
-def trials(record: RolloutCompleted, check: CheckSet, judgement: Judgement) -> list[VerificationTrial]:
+def trials(record: RolloutCompleted, task: Task, judgement: Judgement) -> list[VerificationTrial]:
     """One record per check run; no hidden input or expected value enters it."""
     return [
         VerificationTrial(
@@ -38,7 +37,7 @@ def trials(record: RolloutCompleted, check: CheckSet, judgement: Judgement) -> l
             seed=run.seed,
             outcome=run.outcome,
             cause=run.cause[:MAX_CAUSE_CHARS],
-            evidence=cast(Evidence, check.evidence),
+            evidence=cast(Evidence, task.evidence),
             cases=run.facts.wanted,
             cases_answered=run.facts.answered,
             cpu_s=run.facts.usage.cpu_s,
@@ -58,8 +57,8 @@ def trials(record: RolloutCompleted, check: CheckSet, judgement: Judgement) -> l
     ]
 
 
-def _scores(record: RolloutCompleted, judgement: Judgement, settings: Verifier, task: Task) -> Scores | None:
-    if judgement.verdict == "unknown" or task.fixture is None:
+def _scores(record: RolloutCompleted, judgement: Judgement, settings: Verifier, task: Task | None) -> Scores | None:
+    if judgement.verdict not in ("pass", "fail") or task is None:
         return None
     return compose(
         judgement.verdict == "pass",
@@ -67,22 +66,32 @@ def _scores(record: RolloutCompleted, judgement: Judgement, settings: Verifier, 
         record.malformed_actions,
         record.policy_tokens,
         task.fixture.budgets.tokens,
-        settings.format_weight,
-        settings.length_weight,
+        Weights.of(settings),
+        partial_score(judgement) if settings.objective == PARTIAL_CASES else None,
     )
+
+
+def _findings(record: RolloutCompleted, candidate: Candidate | None) -> tuple[str, ...] | None:
+    """What exploit watch found in the attempt's tool calls and in its change; None: it looked at neither."""
+    if candidate is None:
+        return record.tool_findings
+    return tuple(sorted({*(record.tool_findings or ()), *candidate.findings}))
 
 
 def verdict(
     record: RolloutCompleted,
     judgement: Judgement,
     settings: Verifier,
-    task: Task,
+    subject: Subject,
     started_ms: int,
     ended_ms: int,
     reused: bool,
 ) -> VerificationVerdict:
-    """The one verdict of an attempt. `reward` is None for `unknown`: a missing reward is not a reward."""
+    """The one final verdict of an attempt, or a pending one. `reward` is None unless it passed or failed."""
+    task = subject.task
     scores = _scores(record, judgement, settings, task)
+    faults = sum(run.outcome == "infra" for run in judgement.runs)
+    backends = {run.facts.backend for run in judgement.runs} - {""}
     return VerificationVerdict(
         run_id=record.run_id,
         group_id=record.group_id,
@@ -98,14 +107,14 @@ def verdict(
         correctness=scores.correctness if scores else None,
         format_score=scores.format_score if scores else None,
         length_score=scores.length_score if scores else None,
-        evidence=cast(Evidence, task.check.evidence) if task.check and judgement.runs else "none",
+        evidence=cast(Evidence, task.evidence) if task and judgement.runs else "none",
         trials_run=0 if reused else len(judgement.runs),
         trials_wanted=settings.trials,
         reused=reused,
-        verifier_digest=task.verifier_digest,
-        check_digest=task.check.digest if task.check else "",
+        verifier_digest=subject.verifier_digest,
+        check_digest=task.check.digest if task else "",
         fixture_digest=record.fixture_digest,
-        candidate_digest=task.candidate_digest,
+        candidate_digest=subject.candidate.admitted.digest if subject.candidate else None,
         invocations=record.invocations,
         policy_tokens=record.policy_tokens,
         requested_ms=record.requested_ms,
@@ -115,4 +124,10 @@ def verdict(
         tool_wait_ms=record.tool_wait_ms,
         verification_started_ms=started_ms,
         verification_ended_ms=ended_ms,
+        objective=settings.objective,
+        partial_score=scores.partial if scores else None,
+        findings=_findings(record, subject.candidate),
+        certificate=task.certificate.digest if task and task.certificate else None,
+        backend=min(backends, default=None),
+        retry=faults if judgement.verdict == "pending" else None,
     )

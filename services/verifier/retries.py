@@ -1,31 +1,75 @@
-"""Judgements that rest after an infrastructure fault: no thread waits for them, the service's tick wakes them."""
+"""Courses of check runs on worker threads: one that met an infrastructure fault rests, and the tick wakes it."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
 
-T = TypeVar("T")
+from services.runtime.core import Effects, Job
+from services.runtime.settings import Verifier
+from services.tasks.fixture import CheckSet
+from services.verifier.admission import Admitted
+from services.verifier.attribution import Facts
+from services.verifier.judge import Course, Judgement, pause_s
+
+CheckRunner = Callable[[Admitted, CheckSet, int], Facts]
+"""One check run: candidate, check set, seed -> facts."""
 
 
-class Rest(Generic[T]):
-    """What rests until when, earliest first. Forgotten at a restart: then its inputs are read and judged anew."""
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A course with what it judges. `then` gets every judgement, `pending` ones too; `wanted`: whether somebody still
+    waits for it. `beside` is done once on the worker's thread before the first check run."""
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, T]] = []
+    course: Course
+    admitted: Admitted
+    check: CheckSet
+    then: Callable[[Judgement], Effects]
+    wanted: Callable[[], bool] = lambda: True
+    beside: Callable[[], object] = lambda: None
+
+
+class Courses:
+    """Runs courses through jobs. No thread waits while one rests; all is forgotten at a restart, when the completions
+    without a final verdict are read again."""
+
+    def __init__(self, settings: Verifier, check_runner: CheckRunner, now_ms: Callable[[], int]) -> None:
+        self._backoff_s = settings.retry_backoff_s
+        self._check_runner = check_runner
+        self._now_ms = now_ms
+        self._resting: list[tuple[float, int, Task]] = []
         self._count = itertools.count()
 
-    def __len__(self) -> int:
-        return len(self._heap)
+    @property
+    def resting(self) -> int:
+        """How many courses rest."""
+        return len(self._resting)
 
-    def put(self, one: T, due_ms: float) -> None:
-        """Rest until `due_ms` (Unix milliseconds)."""
-        heapq.heappush(self._heap, (due_ms, next(self._count), one))
+    def start(self, task: Task) -> Effects:
+        """Go on with a course on a worker. No partition: others may wait for the same candidate as well."""
 
-    def due(self, now_ms: float) -> list[T]:
-        """Everything that has rested for long enough; it rests no more."""
-        out = []
-        while self._heap and self._heap[0][0] <= now_ms:
-            out.append(heapq.heappop(self._heap)[2])
-        return out
+        def run() -> Judgement:
+            task.beside()
+            return task.course.go_on(lambda seed: self._check_runner(task.admitted, task.check, seed), self._now_ms)
+
+        return Effects(jobs=[Job(run, lambda result: self._came(task, result))])
+
+    def _came(self, task: Task, result: Judgement | Exception) -> Effects:
+        if isinstance(result, Exception):
+            # The check set or the controller failed: not the candidate's doing, and no number of tries would mend it.
+            result = Judgement("unknown", f"check_fault_{type(result).__name__}", task.course.runs)
+        if result.verdict == "pending":
+            due = self._now_ms() + 1000 * pause_s(self._backoff_s, task.course.faults)
+            heapq.heappush(self._resting, (due, next(self._count), task))
+        return task.then(result)
+
+    def tick(self, now_ms: int) -> Effects:
+        """Wake what has rested for long enough; let go of what nobody waits for."""
+        effects = Effects()
+        while self._resting and self._resting[0][0] <= now_ms:
+            task = heapq.heappop(self._resting)[2]
+            if task.wanted():
+                effects += self.start(task)
+        return effects

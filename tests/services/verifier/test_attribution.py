@@ -20,7 +20,9 @@ LATE = replace(GOOD, ending="deadline", answered=2, wall_s=10.0)
     (replace(GOOD, ready=False, answered=0, import_error="NameError"), ("fail", "import_error")),
     (replace(GOOD, ready=False, answered=0, ending="eof"), ("fail", "no_ready")),
     (replace(GOOD, answered=3, ending="eof"), ("fail", "crash")),
-    (replace(GOOD, answered=3, ending="eof", host_oom=True), ("infra", "host_oom")),
+    # The host's killer was about, but nothing of this jail was killed, or nothing says so.
+    (replace(GOOD, answered=3, ending="eof", host_oom=True), ("fail", "crash")),
+    (replace(GOOD, answered=3, ending="eof", host_oom=True, usage=Usage(oom_kills=0)), ("fail", "crash")),
     (replace(GOOD, answered=3, ending="eof", cpu_limit=3, usage=Usage(cpu_s=2.99)), ("fail", "cpu_limit")),
     (replace(GOOD, answered=3), ("fail", "crash")),
     (replace(GOOD, usage=Usage(oom_kills=1, memory_bytes=256 * MIB)), ("fail", "oom")),
@@ -42,7 +44,7 @@ LATE = replace(GOOD, ending="deadline", answered=2, wall_s=10.0)
     (replace(LATE, usage=Usage(cpu_s=0.01, host_wait_s=0.0), pressure=0.95), ("fail", "timeout")),
     (replace(LATE, usage=Usage(cpu_s=1.0, host_wait_s=8.0), pressure=0.95), ("infra", "host_starved")),
     (replace(LATE, usage=Usage(cpu_s=1.0, host_wait_s=8.0), pressure=0.1), ("fail", "timeout")),
-    (replace(LATE, usage=Usage(cpu_s=1.0), pressure=0.95), ("infra", "host_starved")),
+    (replace(LATE, usage=Usage(cpu_s=1.0), pressure=0.95), ("fail", "timeout")),
     (replace(LATE, usage=Usage(), pressure=None), ("fail", "timeout")),
 ])  # fmt: skip
 def test_the_table(facts: Facts, expected: tuple[str, str]) -> None:

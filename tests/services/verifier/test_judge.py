@@ -7,14 +7,15 @@ import pytest
 
 from services.runtime import settings as run_settings
 from services.runtime.errors import UserError
+from services.runtime.jail.limits import Usage
 from services.verifier.attribution import Facts
 from services.verifier.judge import Judgement, judge, trial_seed
-from services.verifier.reward import compose
+from services.verifier.reward import Weights, compose
 
 PASS = Facts(wanted=1, answered=1)
 FAIL = Facts(wanted=1, answered=1, rejection="wrong_value", ending="stopped")
 INFRA = Facts(fault="no_boot", booted=False)
-STARVED = Facts(ending="deadline", pressure=0.9, wall_s=10)
+STARVED = Facts(ending="deadline", pressure=0.9, wall_s=10, usage=Usage(cpu_s=0.1, host_wait_s=9.0))
 
 
 def run(script: list[Facts], trials: int = 3, retries: int = 3) -> tuple[Judgement, list[float]]:
@@ -81,21 +82,21 @@ def test_seeds_are_secret_and_differ_for_the_same_name() -> None:
 
 def test_golden_weights() -> None:
     with pytest.raises(ValueError, match="less than 1"):
-        compose(True, 1, 0, 0, 10, 0.4, 0.7)
+        Weights(0.4, 0.7)
     with pytest.raises(UserError, match="must be < 1"):
         run_settings.load(verifier={"format_weight": 0.4, "length_weight": 0.7})
 
 
 def test_every_pass_beats_every_fail() -> None:
-    lowest_pass = compose(True, 4, 4, 999, 100, 0.3, 0.6).reward
-    highest_fail = compose(False, 4, 0, 0, 100, 0.3, 0.6).reward
+    lowest_pass = compose(True, 4, 4, 999, 100, Weights(0.3, 0.6)).reward
+    highest_fail = compose(False, 4, 0, 0, 100, Weights(0.3, 0.6)).reward
     assert lowest_pass == pytest.approx(1 - 0.6)
     assert highest_fail == pytest.approx(0.3)
     assert lowest_pass > highest_fail
 
 
 def test_component_scores() -> None:
-    scores = compose(True, 4, 1, 50, 200, 0.2, 0.1)
+    scores = compose(True, 4, 1, 50, 200, Weights(0.2, 0.1))
     assert (scores.correctness, scores.format_score, scores.length_score) == (1.0, 0.75, 0.25)
     assert scores.reward == pytest.approx(1 + 0.15 - 0.025)
-    assert compose(False, 0, 0, 0, 0, 0.2, 0.1).reward == 0
+    assert compose(False, 0, 0, 0, 0, Weights(0.2, 0.1)).reward == 0

@@ -1,0 +1,88 @@
+"""Alarms about the verdicts themselves, as records; the id says what each is about, so that it is raised once."""
+
+from __future__ import annotations
+
+from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
+from services.verifier.sequential import Sequential
+from services.verifier.unknowns import Share
+
+ALWAYS_WRONG = "always_wrong"
+"""Cause of an audit in which every check run gave a wrong answer: nothing like what passed before."""
+
+
+def quarantine(canary: VerificationCanary, test: Sequential) -> VerificationAlarm:
+    """A rejected reference: its check set is not to be believed."""
+    detail = f"the reference of {canary.task_id} was rejected ({canary.cause}); verdicts on its check set are unknown"
+    return VerificationAlarm(
+        run_id=canary.run_id,
+        alarm_id=f"quarantine:{canary.check_digest}",
+        kind="quarantine",
+        severity="warn",
+        task_id=canary.task_id,
+        check_digest=canary.check_digest,
+        policy_version=None,
+        count=test.rejections,
+        total=test.runs,
+        bound=test.bounds.quarantine,
+        detail=detail,
+        raised_ms=canary.ended_ms,
+    )
+
+
+def soundness(canary: VerificationCanary) -> VerificationAlarm:
+    """Something wrong passed. A known-bad candidate, or a pass whose audit was wrong in every run, stops the line; one
+    that differs from run to run is a false accept that only warns, since no k excludes it."""
+    if canary.kind == "known_bad":
+        detail = f"a candidate of {canary.task_id} that is known to be wrong passed ({canary.candidate_digest})"
+    else:
+        detail = f"{canary.trial_id} passed, and was rejected when it was judged again ({canary.cause})"
+    return VerificationAlarm(
+        run_id=canary.run_id,
+        alarm_id=f"soundness:{canary.canary_id}",
+        kind="soundness",
+        severity="stop" if canary.kind == "known_bad" or canary.cause == ALWAYS_WRONG else "warn",
+        task_id=canary.task_id,
+        check_digest=canary.check_digest,
+        policy_version=canary.policy_version,
+        count=1,
+        total=1,
+        bound=None,
+        detail=detail,
+        raised_ms=canary.ended_ms,
+    )
+
+
+def leak(verdict: VerificationVerdict) -> VerificationAlarm:
+    """A task was solved whose solution lies only where an agent must not look."""
+    return VerificationAlarm(
+        run_id=verdict.run_id,
+        alarm_id=f"leak:{verdict.trial_id}.{verdict.attempt}",
+        kind="leak",
+        severity="stop",
+        task_id=verdict.task_id,
+        check_digest=verdict.check_digest,
+        policy_version=verdict.policy_version,
+        count=1,
+        total=1,
+        bound=None,
+        detail=f"{verdict.trial_id} solved the leak canary {verdict.task_id}: it saw what no agent may see",
+        raised_ms=verdict.verification_ended_ms,
+    )
+
+
+def unknown_rate(verdict: VerificationVerdict, share: Share, bound: float) -> VerificationAlarm:
+    """Too many verdicts of one policy version are unknown."""
+    return VerificationAlarm(
+        run_id=verdict.run_id,
+        alarm_id=f"unknown_rate:{share.version}",
+        kind="unknown_rate",
+        severity="warn",
+        task_id=None,
+        check_digest=None,
+        policy_version=share.version,
+        count=share.unknown,
+        total=share.total,
+        bound=bound,
+        detail=f"{share.unknown} of {share.total} verdicts of version {share.version} are unknown",
+        raised_ms=verdict.verification_ended_ms,
+    )
