@@ -1,7 +1,8 @@
 """Control groups of jail slots: version 1, version 2, or none, behind one small interface.
 
 Counters are read as differences over one jail's life, because a slot's group is used again after it was found empty
-(making and removing a memory group for every jail would leave thousands of dying groups in the kernel).
+(making and removing a memory group for every jail would leave thousands of dying groups in the kernel). Heap, tmpfs,
+page cache and the kernel's own memory for a jail (inodes, mounts, pipes) all count as its memory in both versions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from services.runtime.jail.limits import JailFault, Limits
 
 ROOT = Path("/sys/fs/cgroup")
 PREFIX = "rollstream-jail-"
+SERVICES = "rollstream-services"
+"""Leaf for the processes of a version 2 group that is to have groups below it: it may hold one of the two kinds."""
 _V1 = ("memory", "pids", "cpuacct")
+_NEEDED = frozenset({"memory", "pids"})
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,48 @@ def detect(root: Path = ROOT, proc: Path = Path("/proc/self/cgroup")) -> Layout:
     v1 = {name: _writable(root / name, own.get(name, "/")) for name in _V1}
     if all(v1.values()):
         return Layout(1, {name: path for name, path in v1.items() if path is not None})
-    base = _writable(root, own.get("unified", "/"))
-    if base is not None and (root / "cgroup.controllers").exists():
+    base = _unified(root, own.get("unified", "/"))
+    return Layout(0, {}) if base is None else Layout(2, {"unified": base})
+
+
+def _unified(root: Path, own: str) -> Path | None:
+    """Folder below which groups with memory and process bounds can be made, under version 2; None: there is none.
+
+    Tried in this order: our own group, the root of the hierarchy (which alone may hold processes beside groups), and
+    our own group once its processes have moved to a leaf of their own: what a container, or a delegated user, needs.
+    """
+    mine = root / own.lstrip("/")
+    if mine.name == SERVICES:  # a service before us has moved us
+        mine = mine.parent
+    for base, move in ((mine, False), (root, False), (mine, True)):
         with contextlib.suppress(OSError):
-            (base / "cgroup.subtree_control").write_text("+memory +pids +cpu")
-            return Layout(2, {"unified": base})
-    return Layout(0, {})
+            if not set((base / "cgroup.controllers").read_text().split()) >= _NEEDED:
+                continue
+            if move:
+                _empty(base)
+            if not _enabled(base):
+                (base / "cgroup.subtree_control").write_text("+memory +pids")
+            if _enabled(base) and _writable(base, "/") is not None:
+                return base
+    return None
+
+
+def _enabled(base: Path) -> bool:
+    found = (base / "cgroup.subtree_control").read_text().split()
+    return {name.lstrip("+") for name in found} >= _NEEDED
+
+
+def _empty(base: Path, rounds: int = 10) -> None:
+    """Move every process of the group into its leaf. Raises OSError when the leaf cannot be made."""
+    leaf = base / SERVICES
+    leaf.mkdir(exist_ok=True)
+    for _ in range(rounds):  # one may have been forked since it was read
+        members = (base / "cgroup.procs").read_text().split()
+        if not members:
+            return
+        for pid in members:
+            with contextlib.suppress(OSError):  # ended, or not ours to move: the write to subtree_control will tell
+                (leaf / "cgroup.procs").write_text(pid)
 
 
 def _writable(mount: Path, own: str) -> Path | None:
@@ -83,6 +123,7 @@ class Group:
 
     def __init__(self, layout: Layout, name: str) -> None:
         self.version = layout.version
+        self._peak_fd = -1  # version 2: a reset holds for the file description that asked for it
         self._at = {key: parent / name for key, parent in layout.parents.items()}
 
     @property
@@ -111,6 +152,7 @@ class Group:
                 self._write("unified", "memory.max", memory)
                 with contextlib.suppress(OSError):  # absent without swap accounting
                     self._write("unified", "memory.swap.max", "0")
+                # memory.oom.group stays 0, as under version 1: one greedy run does not end the fork server with it.
         except OSError as error:
             raise JailFault(f"control group limit: {error}") from error
 
@@ -132,18 +174,38 @@ class Group:
         return None
 
     def peak(self, reset: bool = False) -> int | None:
-        """Largest memory use in bytes since the last reset; None where the kernel does not tell."""
-        name, key = ("memory", "memory.max_usage_in_bytes") if self.version == 1 else ("unified", "memory.peak")
-        if key == "memory.peak" and self.version != 2:
-            return None
+        """Largest memory use in bytes since the last reset; None where the kernel does not tell.
+
+        Version 2 can reset since Linux 6.12; before that the peak of all jails of the slot would be told, so none is.
+        """
         try:
-            if reset:
-                if self.version == 1:
-                    self._write(name, key, "0")
-                return None
-            return int((self._at[name] / key).read_text())
+            if self.version == 1 and reset:
+                self._write("memory", "memory.max_usage_in_bytes", "0")
+            elif self.version == 1:
+                return int((self._at["memory"] / "memory.max_usage_in_bytes").read_text())
+            elif self.version == 2 and reset:
+                self._reset_peak(self._at["unified"] / "memory.peak")
+            elif self._peak_fd >= 0:
+                return int(os.pread(self._peak_fd, 32, 0))
         except (OSError, ValueError):
-            return None
+            pass
+        return None
+
+    def _reset_peak(self, path: Path) -> None:
+        self.forget()
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"reset")
+        except OSError:
+            os.close(fd)
+            raise
+        self._peak_fd = fd
+
+    def forget(self) -> None:
+        """Close what is held open of the group."""
+        if self._peak_fd >= 0:
+            os.close(self._peak_fd)
+            self._peak_fd = -1
 
     def members(self) -> set[int]:
         """Process ids (in this process' namespace) now in the group."""
@@ -157,6 +219,9 @@ class Group:
         """Kill every member until the group is empty; False when it is not within the deadline."""
         end = time.monotonic() + deadline_s
         pause = 0.0005
+        if self.version == 2 and self.members():
+            with contextlib.suppress(OSError):  # since Linux 5.14: all at once, also those that are just forking
+                self._write("unified", "cgroup.kill", "1")
         while True:
             members = self.members()
             if not members:
@@ -171,6 +236,7 @@ class Group:
 
     def remove(self, deadline_s: float = 2.0) -> bool:
         """Kill what is inside and remove the group; False when something is left."""
+        self.forget()
         if not self.kill(deadline_s):
             return False
         end = time.monotonic() + deadline_s
