@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from services.tasks import comparators, values
-from services.tasks.fixture import Outcome
+from services.tasks.fixture import ObjectClass, Outcome
+from services.tasks.objects import schema
 
 UNENCODABLE = "u"
 RAISED = "x"
 
 
-def outcome_of(kind: str, text: str, comparator: str) -> Outcome:
+def outcome_of(kind: str, text: str, comparator: str, objects: Iterable[ObjectClass] = ()) -> Outcome:
     """The outcome in an answer of `kind` (returned, raised, unencodable) under a declared comparator.
+
+    `objects` are the declared classes of linked nodes.
 
     Raises values.Unencodable when the worker could not encode what the candidate returned, values.Undecodable when the
     answer is not of the form that was asked for.
     """
     if kind == UNENCODABLE:
         raise values.Unencodable("the worker could not encode it")
-    value = values.loads(text)
+    value = values.loads(text, objects=schema(objects))
     args_after = None
     if comparators.wants_arguments(comparator):
         if type(value) is not tuple or len(value) != 2 or type(value[1]) is not tuple:

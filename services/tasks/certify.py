@@ -43,7 +43,7 @@ def passes(bench: Bench, check: CheckSet, tree: Mapping[str, str], seed: str) ->
         return False
     for args in check.inputs(Random(seed)):
         got = bench.ask(args, check.comparator, check.call_cpu_s)
-        if got is None or not check.agrees(check.expected(args), got):
+        if got is None or not check.agrees(check.expected(args), got, args):
             return False
     return True
 

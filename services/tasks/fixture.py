@@ -11,6 +11,7 @@ from typing import Any
 
 from services.tasks import comparators, values
 from services.tasks.comparators import Outcome
+from services.tasks.objects import schema
 
 __all__ = [
     "Budgets",
@@ -63,12 +64,12 @@ class Example:
         return {"args": values.encode(self.args), "expected": values.encode(self.expected)}
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "Example":
+    def from_json(cls, document: Mapping[str, Any], objects: values.Schema = values.NO_NODES) -> "Example":
         """Inverse of `to_json`. Raises values.Undecodable or KeyError."""
-        args = values.decode(document["args"])
+        args = values.decode(document["args"], objects)
         if type(args) is not tuple:
             raise values.Undecodable("example arguments must be a tuple")
-        return cls(args, values.decode(document["expected"]))
+        return cls(args, values.decode(document["expected"], objects))
 
     def outcome(self) -> Outcome:
         """The expected answer as an outcome (without the arguments after the call)."""
@@ -200,9 +201,10 @@ class Fixture:
         fields["allowed_globs"] = tuple(fields["allowed_globs"])
         fields["tools"] = tuple(fields["tools"])
         fields["budgets"] = Budgets(**fields["budgets"])
-        fields["public_checks"] = tuple(Example.from_json(example) for example in fields["public_checks"])
         fields["hosts"] = tuple(fields.get("hosts", ()))
         fields["objects"] = tuple(ObjectClass.from_json(kind) for kind in fields.get("objects", ()))
+        nodes = schema(fields["objects"])
+        fields["public_checks"] = tuple(Example.from_json(example, nodes) for example in fields["public_checks"])
         comparators.parse(fields["comparator"])
         return cls(**fields)
 
@@ -235,8 +237,12 @@ class CheckSet:
     _fixed: dict[str, Example] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.evidence not in ("E2", "E3"):
-            raise ValueError(f"evidence level {self.evidence!r} of {self.task_id} is neither E2 nor E3")
+        inside = self.hidden_tests is not None and self.hidden_tests.mode == "inside"
+        if self.evidence not in (("E1",) if inside else ("E2", "E3")):
+            wanted = (
+                "not E1, though its tests run inside the candidate's interpreter" if inside else "neither E2 nor E3"
+            )
+            raise ValueError(f"evidence level {self.evidence!r} of {self.task_id} is {wanted}")
         comparators.parse(self.comparator)
         for case in self.fixed_cases:
             self._fixed[values.dumps(case.args)] = case
@@ -272,10 +278,11 @@ class CheckSet:
     def from_json(cls, document: Mapping[str, Any]) -> "CheckSet":
         """Inverse of `to_json`. Raises KeyError, TypeError or ValueError on a document of another shape."""
         fields = dict(document)
-        fields["fixed_cases"] = tuple(Example.from_json(case) for case in fields["fixed_cases"])
-        fields["decoys"] = tuple(Example.from_json(example) for example in fields["decoys"])
-        fields["known_bad"] = tuple(fields["known_bad"])
         fields["objects"] = tuple(ObjectClass.from_json(kind) for kind in fields.get("objects", ()))
+        nodes = schema(fields["objects"])
+        fields["fixed_cases"] = tuple(Example.from_json(case, nodes) for case in fields["fixed_cases"])
+        fields["decoys"] = tuple(Example.from_json(example, nodes) for example in fields["decoys"])
+        fields["known_bad"] = tuple(fields["known_bad"])
         if "hidden_tests" in fields:
             fields["hidden_tests"] = HiddenTests.from_json(fields["hidden_tests"])
         return cls(**fields)
@@ -311,6 +318,12 @@ class CheckSet:
 
         return oracle(self.problem, self.oracle_digest).answer(args)
 
-    def agrees(self, expected: Outcome, got: Outcome) -> bool:
-        """Whether `got` counts as right under the declared comparator."""
-        return comparators.agree(self.comparator, expected, got)
+    def agrees(self, expected: Outcome, got: Outcome, args: tuple[Any, ...] = ()) -> bool:
+        """Whether `got` counts as right under the declared comparator; a predicate also looks at the call's `args`."""
+        predicate = comparators.parse(self.comparator).predicate
+        if not predicate:
+            return comparators.agree(self.comparator, expected, got)
+        from services.tasks.oracle import oracle
+
+        holds = oracle(self.problem, self.oracle_digest).predicate(predicate)
+        return comparators.agree(self.comparator, expected, got, lambda value: holds(deepcopy(args), value))

@@ -9,6 +9,9 @@ from typing import Any, Protocol
 from services.tasks import catalogue, values
 from services.tasks.comparators import Outcome
 
+Predicate = Callable[[tuple[Any, ...], Any], bool]
+"""Says whether a returned value is a right answer for a call's arguments; named by its `__name__`."""
+
 
 class OracleMismatch(ValueError):
     """A check set was made with another reference or generator than this catalogue's."""
@@ -32,6 +35,9 @@ class Known(Protocol):
 
     @property
     def generate(self) -> Callable[[Random], tuple[Any, ...]]: ...
+
+    @property
+    def predicates(self) -> tuple[Predicate, ...]: ...
 
     def function(self) -> Callable[..., Any]: ...
 
@@ -57,8 +63,16 @@ class Oracle:
             if name not in self._problem.raises:
                 raise ReferenceFault(f"{self._problem.key}: {name} on {args!r}") from error
             return Outcome(error=name, args_after=given)
-        # A copy, because the answer of an in-place function is the argument itself.
-        return Outcome(value=deepcopy(value), args_after=given)
+        # A copy, because the answer of an in-place function is the argument itself; both, since they may share nodes.
+        value, given = deepcopy((value, given))
+        return Outcome(value=value, args_after=given)
+
+    def predicate(self, name: str) -> Predicate:
+        """The problem's predicate of that name. Raises ReferenceFault when there is none."""
+        for function in self._problem.predicates:
+            if function.__name__ == name:
+                return function
+        raise ReferenceFault(f"{self._problem.key} has no predicate {name!r}")
 
 
 @cache

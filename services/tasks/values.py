@@ -201,10 +201,10 @@ def _encode(value: Any, depth: int, work: _Work) -> Any:
 
 Schema = Mapping[str, type]
 """Name -> class of the linked nodes that may be read; each has `__node_fields__`, the names of its fields."""
-_NO_NODES: Schema = types.MappingProxyType({})
+NO_NODES: Schema = types.MappingProxyType({})
 
 
-def decode(node: Any, objects: Schema = _NO_NODES, handle: Callable[[str, str], Any] | None = None) -> Any:
+def decode(node: Any, objects: Schema = NO_NODES, handle: Callable[[str, str], Any] | None = None) -> Any:
     """Value of a JSON-able form made by `encode`. Raises Undecodable.
 
     `objects`: the nodes that it may hold; `handle` turns number and class name of a handle into a value, or raises
@@ -220,7 +220,7 @@ def decode(node: Any, objects: Schema = _NO_NODES, handle: Callable[[str, str], 
 def loads(
     text: str | bytes,
     max_chars: int = MAX_CHARS,
-    objects: Schema = _NO_NODES,
+    objects: Schema = NO_NODES,
     handle: Callable[[str, str], Any] | None = None,
 ) -> Any:
     """Value of a text made by `dumps`. Raises Undecodable for anything else, including raw JSON numbers."""

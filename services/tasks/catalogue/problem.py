@@ -20,7 +20,8 @@ class Problem:
     """A function that we know to be right, with fresh inputs inside its precondition.
 
     `source` is one function as `ast.unparse` prints it, so that a change of one expression is a change of one line.
-    `raises` names the exceptions that are part of the contract for some inputs.
+    `raises` names the exceptions that are part of the contract for some inputs. `predicates` take the arguments and a
+    returned value, for the comparator "predicate:NAME" of problems with more than one right answer.
     """
 
     family: str
@@ -29,6 +30,7 @@ class Problem:
     generate: Generate
     comparator: str = "exact"
     raises: tuple[str, ...] = ()
+    predicates: tuple[Callable[[tuple[Any, ...], Any], bool], ...] = ()
 
     @property
     def key(self) -> str:
@@ -45,15 +47,16 @@ class Problem:
     @cached_property
     def digest(self) -> str:
         """Content digest over everything that decides an answer or an input."""
-        return content_digest(
-            {
-                "source": self.source,
-                "generate": inspect.getsource(self.generate),
-                "draws": Path(draws.__file__).read_text(encoding="utf-8"),
-                "comparator": self.comparator,
-                "raises": list(self.raises),
-            }
-        )
+        document = {
+            "source": self.source,
+            "generate": inspect.getsource(self.generate),
+            "draws": Path(draws.__file__).read_text(encoding="utf-8"),
+            "comparator": self.comparator,
+            "raises": list(self.raises),
+        }
+        if self.predicates:
+            document["predicates"] = [inspect.getsource(predicate) for predicate in self.predicates]
+        return content_digest(document)
 
 
 def define(

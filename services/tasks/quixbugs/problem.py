@@ -31,6 +31,7 @@ class Problem:
     comparator: str = "exact"
     raises: tuple[str, ...] = ()
     fits: Callable[..., bool] = _any
+    predicates: tuple[Callable[[tuple[Any, ...], Any], bool], ...] = ()
 
     @property
     def entry(self) -> str:

@@ -152,7 +152,7 @@ def test_attacks_fail_and_say_why(host: JailHost, name: str) -> None:
 NO_EFFECT = {
     "control": ADD_FIX,
     "B1 empty environment": "import os\nassert set(os.environ) <= {'LC_CTYPE', 'PWD'}\n" + ADD_FIX,
-    "B2 isolated path": "import sys\nassert '' not in sys.path and sys.flags.isolated\n" + ADD_FIX,
+    "B2 isolated path": "import sys\nassert '' not in sys.path and sys.flags.safe_path and sys.flags.no_user_site\n" + ADD_FIX,
     "B5 import hooks": "import sys, builtins\nsys.meta_path.clear()\nbuiltins.print = None\n" + ADD_FIX,
     "R4 prints with the right answer": "print('FAILED')\n" + ADD_FIX,
     "H1 nothing hidden on disk": "import os\nassert not [d for d, _, _ in os.walk('/') if 'rollstream' in d]\n" + ADD_FIX,
