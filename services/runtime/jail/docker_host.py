@@ -158,6 +158,11 @@ class DockerHost:
 
         docker_selftest.check(self)
 
+    @property
+    def staged(self) -> bool:
+        """Whether containers run on the staged interpreter, not on a user's image."""
+        return not self._settings.docker_image
+
     def image(self, runtime: Runtime) -> Image:
         """Raises UserError, JailFault."""
         with self._imaging:
