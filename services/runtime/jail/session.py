@@ -161,6 +161,10 @@ class Conversation:
         """Apply a function of the module `operator` ("eq", "getitem", "contains") or a built-in ("len", "iter")."""
         return self._ask("o", 0, name, args)
 
+    def leave(self, handle: Handle, exception: str = "") -> Answer:
+        """End a `with` block on the object by an exception of that name ("": none); the answer is whether it is held."""
+        return self._ask("x", self._number(handle), exception)
+
     def release(self, handle: Handle) -> Answer:
         """Let the object behind a handle go; its number is void from now on."""
         number = self._number(handle)

@@ -9,7 +9,7 @@ typing would more than double it).
 Requests (fd 0): 4 bytes length (little endian) + marshal data, made by the trusted side. First what to run, then one
 call at a time: (id, operation, handle, name, arguments, named arguments, table of linked nodes). A complex number n
 stands for node n, n + 1j for the object behind handle n: no plain value has that type.
-Operations: c call, m call a method, g get, s set, o operator or built-in, f forget a handle.
+Operations: c call, m call a method, g get, s set, o operator or built-in, x leave a context, f forget a handle.
 Replies (fd 1): 4 bytes length + 32 characters request id + 1 character kind + text.
 Kinds: b boot, y ready, e import failed, r returned, x raised, u cannot be encoded, l CPU limit, d run is over.
 """
@@ -104,11 +104,22 @@ def perform(
     if operation == "s":
         setattr(place, name, *args)
         return None
+    if operation == "x":
+        return leave(space, place, name)
     if operation == "o":
         import _operator
 
         return (getattr(_operator, name, None) or getattr(sys.modules["builtins"], name))(*args)
     return find(place, name)(*args, **named)
+
+
+def leave(space: Space, place: "Any", name: str) -> bool:
+    """End a `with` block by an exception of that name, or by none; whether the block's end swallows it."""
+    if not name:
+        return bool(type(place).__exit__(place, None, None, None))
+    kind = getattr(sys.modules["builtins"], name, None) or find(space.module, name)
+    error = kind.__new__(kind)  # without its constructor, which may want arguments
+    return bool(type(place).__exit__(place, kind, error, None))
 
 
 def drained(values: "Iterable[Any]") -> "list[Any]":
