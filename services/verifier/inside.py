@@ -24,6 +24,7 @@ from services.verifier.measures import IMPORT_CPU_S, Measures
 from services.verifier.trial import Bounds
 
 _HOME = "/tmp/tree"  # where a worker lays out what it is sent
+_INI_TEXT = pytest_arguments.INI_TEXT + "log_file = /tmp/log\n"  # where nothing is said, it is /dev/null: no such thing
 _PREPARE_CPU_S = 5.0
 _PHASES = ("setup", "call", "teardown")
 _OUTCOMES = ("passed", "failed", "skipped", "xfail")
@@ -67,11 +68,11 @@ class Plan:
         """Everything that is laid out in the jail."""
         found = {f"{self.runner}.py": Path(__file__).with_name("inside_runner.py").read_text()}
         found.update({f"{self.candidate}/{path}": text for path, text in tree.items()})
-        found[f"{self.root}/{pytest_arguments.INI}"] = pytest_arguments.INI_TEXT
+        found[f"{self.root}/{pytest_arguments.INI}"] = _INI_TEXT
         for folder, files in zip(self.folders, (self.variants.honest, *self.variants.copies), strict=True):
             found.update({f"{self.root}/{folder}/{path}": text for path, text in files.items()})
         # An empty folder of its own, for the warm-up to find nothing in.
-        return {**found, f"{self.runner}-none/{pytest_arguments.INI}": pytest_arguments.INI_TEXT}
+        return {**found, f"{self.runner}-none/{pytest_arguments.INI}": _INI_TEXT}
 
     def warm_up(self) -> dict[str, Any]:
         """First question: load pytest."""
@@ -186,9 +187,7 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
     options = Options(hash_seed=rng.getrandbits(32), runtime="pytest")
     plan = Plan(tests, rng)
     program = Program(plan.files(tree), plan.runner, exception_names=values.EXCEPTION_NAMES)
-    pace = Pace(
-        _PREPARE_CPU_S, IMPORT_CPU_S, bounds.wall_s + bounds.boot_s, bounds.wall_s + bounds.boot_s, bounds.boot_s
-    )
+    pace = Pace(_PREPARE_CPU_S, IMPORT_CPU_S, bounds.wall_s, bounds.boot_s + 2 * bounds.wall_s, bounds.boot_s)
     measures = Measures(host, bounds, options)
     try:
         jail = host.launch(bounds.limits, options)

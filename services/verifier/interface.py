@@ -129,10 +129,8 @@ class Interface:
 
     def error_name(self, error: BaseException) -> str:
         """How an exception of the tests is named to the candidate: its nearest declared or allow-listed base."""
-        for base in type(error).__mro__:
-            if self._errors.get(base.__name__) is base:
-                return base.__name__
-        return values.exception_name(error)
+        names = (base.__name__ for base in type(error).__mro__ if self._errors.get(base.__name__) is base)
+        return next(names, values.exception_name(error))
 
     def _tagged(self, value: Any) -> Any:
         """Tagged JSON of a value that may hold proxies at any depth outside of sets."""
@@ -246,5 +244,4 @@ def _special(name: str) -> Callable[..., Any]:
 
 
 def _leave(self: Remote, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
-    name = None if error is None else self._home.error_name(error)
-    return bool(self._home.ask("leave", self, "__exit__", (name,)))
+    return bool(self._home.ask("leave", self, "" if error is None else self._home.error_name(error)))

@@ -85,6 +85,8 @@ class Candidate:
         if question["ask"] == "set":
             return asked.set(target, name, *args)
         assert target is not None
+        if question["ask"] == "leave":
+            return asked.leave(target, name)
         return asked.method(target, name, args, named)
 
     def _own(self, number: str, kind: str) -> Handle:
