@@ -22,6 +22,7 @@ from infra.local.stack import SERVICES, Stack, read_json
 from infra.local.watch import Watcher, read_everything
 from schemas.policy import PolicyGate, TrainingUpdate
 from schemas.record import Record
+from schemas.verification import VerificationAlarm
 from services.runtime.errors import UserError
 from services.runtime.settings import Kafka, RunSettings, load
 
@@ -208,6 +209,13 @@ def conclude(
 def _why_early(records: list[Record], settings: RunSettings, folder: RunDir) -> str | None:
     """Why training ended before its updates were done, for a person; None when it did not (or its time was over)."""
     done = sum(1 for r in records if isinstance(r, TrainingUpdate))
+    alarm = next((r for r in records if isinstance(r, VerificationAlarm) and r.severity == "stop"), None)
+    if alarm is not None:
+        return (
+            f"training was stopped after {done} of {settings.dispatch.updates} updates: alarm {alarm.alarm_id}\n"
+            f"  {alarm.detail}\n"
+            f"  what to do: find out how it could pass before any version of this run is used; report: {folder.report}"
+        )
     if done >= settings.dispatch.updates or (settings.dispatch.wall_s and done):
         return None
     stopped = [r for r in records if isinstance(r, PolicyGate) and r.decision in ("held", "halted")]

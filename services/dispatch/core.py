@@ -27,7 +27,8 @@ class DispatchCore(BaseCore):
     """Facts in, requests out; every input is replayed from its beginning at start, nothing is kept anywhere else.
 
     A run is: evaluate the first promoted version, train within credit, evaluate the last promoted version. `finished`
-    then says why training ended, and nothing more is written.
+    then says why training ended, and nothing more is written. An alarm that stops the line ends a run at once: nothing
+    is asked for or measured any more, since no verdict is believed.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class DispatchCore(BaseCore):
         self._facts = Facts()
         self._active = ActiveTime()
         self._held = Patience(ending.HELD_GRACE_MS)
+        self._stopped = Patience(ending.ALARM_GRACE_MS)
         self._ungated = Patience(GATE_OVERDUE_MS)
         self._unmeasured = Patience(2 * self._overdue_ms)
         self._barren = 0
@@ -99,7 +101,7 @@ class DispatchCore(BaseCore):
             return Effects()
         self._caught_up = True
         self._active.settle(now_ms)
-        effects = self._repair(now_ms)
+        effects = Effects() if self._facts.alarm is not None else self._repair(now_ms)
         effects += self._advance(now_ms)
         return effects
 
@@ -153,6 +155,10 @@ class DispatchCore(BaseCore):
 
     def _advance(self, now_ms: int) -> Effects:
         if self.finished:
+            return Effects()
+        if self._facts.alarm is not None:
+            if not self._facts.undecided or self._stopped.holds(True, now_ms):
+                self.finished = "alarm"
             return Effects()
         promoted = self._facts.promoted
         if promoted is None:

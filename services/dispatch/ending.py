@@ -1,4 +1,5 @@
-"""Why a run stops starting groups: updates done, time over, nothing to learn from, or no version that may collect."""
+"""Why a run stops starting groups: updates done, time over, nothing to learn from, no version that may collect, or
+verdicts that cannot be believed."""
 
 from __future__ import annotations
 
@@ -6,11 +7,13 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Literal
 
-Reason = Literal["updates", "wall", "held", "barren"]
+Reason = Literal["updates", "wall", "held", "barren", "alarm"]
 GAP_MS = 30_000
 """A longer silence between records is not counted as training time: the stack was stopped."""
 HELD_GRACE_MS = 60_000
 """How long a person has to release a held version, once nothing else can happen, before the run goes to its end."""
+ALARM_GRACE_MS = 10_000
+"""How long the groups under way have to be decided, after an alarm that stops the line."""
 BARREN_BATCHES = 100
 """This many batches of exclusions in a row, without one update between them, end the run: it burns time for nothing."""
 

@@ -10,6 +10,7 @@ from schemas.group import GroupAdmission
 from schemas.policy import EvaluationResult, PolicyGate, TrainingUpdate
 from schemas.record import Record
 from schemas.rollout import RolloutRequested
+from schemas.verification import VerificationAlarm
 from services.dispatch.cohorts import Cohorts, read_sizes
 from services.dispatch.selection import PassRates
 from services.runtime.core import Message
@@ -53,6 +54,8 @@ class Facts:
     cohorts: Cohorts = field(default_factory=Cohorts)
     rates: PassRates = field(default_factory=PassRates)
     offsets: dict[int, int] = field(default_factory=dict)
+    alarm: VerificationAlarm | None = None
+    """The first one that stops the line."""
 
     @property
     def promoted(self) -> int | None:
@@ -123,6 +126,9 @@ class Facts:
                 self._fate(_number(group_id), "trained")
         elif isinstance(record, EvaluationResult):
             self.cohorts.measured(record.policy_version, record.task_set)
+        elif isinstance(record, VerificationAlarm):
+            if record.severity == "stop":
+                self.alarm = self.alarm or record
         else:
             raise ContractViolation("topic", f"dispatch does not read {type(record).__name__}")
 

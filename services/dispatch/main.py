@@ -7,7 +7,14 @@ from pathlib import Path
 
 from prometheus_client import Gauge
 
-from schemas.topics import EVALUATION_RESULT, GROUP_ADMISSION, POLICY_GATE, ROLLOUT_REQUESTED, TRAINING_UPDATE
+from schemas.topics import (
+    EVALUATION_RESULT,
+    GROUP_ADMISSION,
+    POLICY_GATE,
+    ROLLOUT_REQUESTED,
+    TRAINING_UPDATE,
+    VERIFICATION_ALARM,
+)
 from services.dispatch.cohorts import EvaluationPlan, draw_tasks
 from services.dispatch.core import DispatchCore
 from services.dispatch.credit import Credit
@@ -23,7 +30,14 @@ from services.tasks.taskset import HELDOUT_BUGS, HELDOUT_FAMILIES, TRAIN, BadDoc
 
 SPEC = ServiceSpec(
     "dispatch",
-    broadcast=(ROLLOUT_REQUESTED, GROUP_ADMISSION, POLICY_GATE, TRAINING_UPDATE, EVALUATION_RESULT),
+    broadcast=(
+        ROLLOUT_REQUESTED,
+        GROUP_ADMISSION,
+        POLICY_GATE,
+        TRAINING_UPDATE,
+        EVALUATION_RESULT,
+        VERIFICATION_ALARM,
+    ),
 )
 
 
@@ -44,6 +58,10 @@ class EndingCore(DispatchCore):
     def _then_end(self, effects: Effects) -> Effects:
         if self.finished and not self.context.stop.is_set():
             facts = self.facts
+            if facts.alarm is not None:
+                self.context.log.error(
+                    "verdicts cannot be believed: no more groups", alarm=facts.alarm.alarm_id, detail=facts.alarm.detail
+                )
             self.context.log.info("run finished", reason=self.finished, updates=facts.updates, promoted=facts.promoted)
             self.context.stop.set()
         return effects

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Literal
 
 from schemas.codec import ContractViolation
 from schemas.policy import EvaluationResult, PolicyGate, PolicyPublished
 from schemas.rollout import RolloutRequested
 from schemas.topics import EVALUATION_RESULT, POLICY_GATE
-from schemas.verification import VerificationVerdict
+from schemas.verification import VerificationAlarm, VerificationVerdict
 from services.gate.evaluation import Cell, Evaluations
-from services.gate.findings import Finding, decision, to_json, unusable
+from services.gate.findings import Finding, decision, stopped, to_json, unusable
 from services.runtime.core import BaseCore, Effects, Job, Message, Output
 
 ATTEMPTS = 8
@@ -28,7 +30,11 @@ Check = Callable[[PolicyPublished], list[Finding]]
 
 class GateCore(BaseCore):
     """Published versions in, decisions out, in order of version and one at a time; verdicts of evaluations in, results
-    out. All inputs are replayed from their beginning, so what was decided or measured before is known."""
+    out. All inputs are replayed from their beginning, so what was decided or measured before is known.
+
+    An alarm of severity `stop` halts every promoted version, the latest first, and each one published after it: what
+    was learnt from verdicts that cannot be believed collects no data. A version that a person released stays released.
+    """
 
     def __init__(
         self,
@@ -45,7 +51,9 @@ class GateCore(BaseCore):
         self._on_trouble = on_trouble
         self._caught_up = False
         self._pending: dict[int, PolicyPublished] = {}
-        self._decided: set[int] = set()
+        self._decided: dict[int, PolicyGate] = {}
+        self._alarm: VerificationAlarm | None = None
+        self._halted: set[int] = set()
         self._running: int | None = None
         self._failures = 0
         self._not_before_ms = 0
@@ -74,8 +82,11 @@ class GateCore(BaseCore):
             if record.policy_version not in self._decided:
                 self._pending.setdefault(record.policy_version, record)
         elif isinstance(record, PolicyGate):
-            self._decided.add(record.policy_version)
+            self._decided[record.policy_version] = record
             self._pending.pop(record.policy_version, None)
+        elif isinstance(record, VerificationAlarm):
+            if record.severity == "stop":
+                self._alarm = self._alarm or record
         elif isinstance(record, RolloutRequested):
             self._evaluations.requested(record, now_ms)
         elif isinstance(record, VerificationVerdict):
@@ -85,7 +96,7 @@ class GateCore(BaseCore):
         else:
             raise ContractViolation("topic", f"the gate does not read {type(record).__name__}")
         # Every update waits for its decision; a result can wait for the next tick.
-        ready = self._caught_up and isinstance(record, PolicyPublished | PolicyGate)
+        ready = self._caught_up and isinstance(record, PolicyPublished | PolicyGate | VerificationAlarm)
         return self._next(now_ms) if ready else Effects()
 
     def caught_up(self, now_ms: int) -> Effects:
@@ -100,7 +111,30 @@ class GateCore(BaseCore):
         return effects
 
     def _next(self, now_ms: int) -> Effects:
-        """Start on the lowest undecided version, unless one is under way or storage is being waited for."""
+        """Halt what an alarm halts; then start on the lowest undecided version, unless one is under way or storage is
+        being waited for."""
+        effects = self._halt(now_ms)
+        effects += self._start(now_ms)
+        return effects
+
+    def _halt(self, now_ms: int) -> Effects:
+        if self._alarm is None:
+            return Effects()
+        promoted = {version for version, gate in self._decided.items() if gate.decision == "promoted"}
+        effects = Effects()
+        for version in sorted(promoted - self._halted, reverse=True):
+            self._halted.add(version)
+            gate = replace(
+                self._decided[version],
+                decision="halted",
+                findings=to_json([stopped(self._alarm.kind, self._alarm.detail)]),
+                decided_ms=now_ms,
+            )
+            self._decided[version] = gate
+            effects.outputs.append(Output(POLICY_GATE, gate))
+        return effects
+
+    def _start(self, now_ms: int) -> Effects:
         if self._running is not None or not self._pending or now_ms < self._not_before_ms:
             return Effects()
         published = self._pending[min(self._pending)]
@@ -129,8 +163,9 @@ class GateCore(BaseCore):
         version = published.policy_version
         if self._pending.pop(version, None) is None:
             return Effects()  # a person decided on it meanwhile
-        self._decided.add(version)
-        verdict = decision(findings)
+        verdict: Literal["promoted", "held", "halted"] = decision(findings)
+        if verdict == "promoted" and self._alarm is not None:
+            verdict, findings = "halted", [*findings, stopped(self._alarm.kind, self._alarm.detail)]
         self._held += verdict == "held"
         gate = PolicyGate(
             run_id=self._run_id,
@@ -141,4 +176,5 @@ class GateCore(BaseCore):
             findings=to_json(findings),
             decided_ms=now_ms,
         )
+        self._decided[version] = gate
         return Effects(outputs=[Output(POLICY_GATE, gate)])

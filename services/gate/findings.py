@@ -81,6 +81,11 @@ def unusable(why: str) -> list[Finding]:
     return [Finding("loads", why, True, False)]
 
 
+def stopped(kind: str, detail: str) -> Finding:
+    """The finding that verdicts cannot be believed, whatever the version shows."""
+    return Finding("verdicts", f"{kind}: {detail}", "no alarm", False)
+
+
 def decision(findings: list[Finding]) -> Literal["promoted", "held"]:
     """Promoted when nothing failed."""
     return "promoted" if all(finding.ok for finding in findings) else "held"

@@ -7,7 +7,14 @@ from pathlib import Path
 from prometheus_client import Gauge
 
 from schemas.policy import PolicyPublished
-from schemas.topics import EVALUATION_RESULT, POLICY_GATE, POLICY_PUBLISHED, ROLLOUT_REQUESTED, VERIFICATION_VERDICT
+from schemas.topics import (
+    EVALUATION_RESULT,
+    POLICY_GATE,
+    POLICY_PUBLISHED,
+    ROLLOUT_REQUESTED,
+    VERIFICATION_ALARM,
+    VERIFICATION_VERDICT,
+)
 from services.agent.engine import SamplingParams
 from services.gate.core import Check, GateCore, UnusableCheckpoint
 from services.gate.evaluation import Evaluations
@@ -23,7 +30,14 @@ from services.tasks.taskset import TRAIN, BadDocument, load_public
 
 SPEC = ServiceSpec(
     "gate",
-    broadcast=(POLICY_PUBLISHED, POLICY_GATE, ROLLOUT_REQUESTED, VERIFICATION_VERDICT, EVALUATION_RESULT),
+    broadcast=(
+        POLICY_PUBLISHED,
+        POLICY_GATE,
+        ROLLOUT_REQUESTED,
+        VERIFICATION_VERDICT,
+        VERIFICATION_ALARM,
+        EVALUATION_RESULT,
+    ),
     workers=1,
 )
 MARGIN_MS = 60_000
