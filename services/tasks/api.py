@@ -7,11 +7,14 @@ A manifest is canonical JSON (`HiddenTests.api`). All parts may be left out:
      "exceptions": {"Empty": ["IndexError"]},
      "classes": {"Stack": {"methods": ["push"], "class_methods": ["of"], "static_methods": [], "properties": ["top"],
                            "attributes": ["name"], "special": ["__len__", "__iter__"], "bases": [],
-                           "constructor": true}}}
+                           "suppresses": [], "constructor": true}}}
 
 Values cross as data (`services/tasks/values.py`); objects of declared classes stay where they are and cross as opaque
 handles; exceptions cross as their names, without message or attributes. What a manifest cannot carry: functions as
 arguments, subclassing in tests, messages of exceptions, asynchronous code, patching of the module's inside.
+
+A declared `__eq__` (and any other special method) is the candidate's own claim: tests should look at values as well.
+A context manager swallows only what `suppresses` names, or it could swallow the failure of an assert in its block.
 """
 
 from __future__ import annotations
@@ -60,12 +63,18 @@ SPECIAL = frozenset((*OPERATORS, *REFLECTED, *MANAGED, "__call__"))
 """Special methods that an interface can forward."""
 
 _NEUTRAL_BASES = frozenset({"object", "ABC", "Generic", "Protocol"})
-_LISTS = ("methods", "class_methods", "static_methods", "properties", "attributes", "special", "bases")
+_LISTS = (
+    "methods", "class_methods", "static_methods", "properties", "attributes", "special", "bases", "suppresses",
+)  # fmt: skip
+_NEVER_SUPPRESSED = ("AssertionError", "Exception", "BaseException")
 
 
 @dataclass(frozen=True)
 class ClassApi:
-    """What tests may use of one class. `properties` can be read, `attributes` set too; `bases` are declared classes."""
+    """What tests may use of one class. `properties` can be read, `attributes` set too; `bases` are declared classes.
+
+    `suppresses`: exceptions that its objects may swallow as context managers.
+    """
 
     methods: tuple[str, ...] = ()
     class_methods: tuple[str, ...] = ()
@@ -74,6 +83,7 @@ class ClassApi:
     attributes: tuple[str, ...] = ()
     special: tuple[str, ...] = ()
     bases: tuple[str, ...] = ()
+    suppresses: tuple[str, ...] = ()
     constructor: bool = True
 
     def to_json(self) -> dict[str, Any]:
@@ -139,6 +149,9 @@ def parse(document: Mapping[str, Any]) -> Api:
         for base in kind.bases:
             if base not in api.classes:
                 raise ValueError(f"class {name}: its base {base!r} is not declared")
+        for error in kind.suppresses:
+            if error in _NEVER_SUPPRESSED or (error not in EXCEPTION_NAMES and error not in api.exceptions):
+                raise ValueError(f"class {name}: it cannot be allowed to suppress {error!r}")
     api.ordered_classes()
     exception_classes(api, "")
     return api
@@ -169,7 +182,8 @@ def _class(name: str, document: Any) -> ClassApi:
     if type(constructor) is not bool:
         raise ValueError(f"{where}: constructor is true or false")
     lists = {key: _names(document.get(key, ()), f"{where}, {key}") for key in _LISTS if key != "special"}
-    _unique([one for key, names in lists.items() if key != "bases" for one in names] + list(special), where)
+    members = [one for key, names in lists.items() if key not in ("bases", "suppresses") for one in names]
+    _unique(members + list(special), where)
     return ClassApi(**lists, special=tuple(special), constructor=constructor)
 
 

@@ -182,7 +182,7 @@ class Interface:
         for field in kind.attributes:
             body[field] = property(_getter(field), _setter(field))
         for special in kind.special:
-            body[special] = _special(special)
+            body[special] = self._leaving(kind.suppresses) if special == "__exit__" else _special(special)
         if "__eq__" in kind.special and "__hash__" not in kind.special:
             body["__hash__"] = None
         made: type[Remote] = types.new_class(name, bases, {"declared": True}, lambda space: space.update(body))
@@ -199,6 +199,14 @@ class Interface:
             self.adopt(proxy, number)
 
         return construct
+
+    def _leaving(self, suppressed: tuple[str, ...]) -> Callable[..., bool]:
+        def leave(proxy: Remote, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+            swallowed = bool(self.ask("leave", proxy, "" if error is None else self.error_name(error)))
+            allowed = tuple(self._errors.get(name) or getattr(builtins, name) for name in suppressed)
+            return swallowed and isinstance(error, allowed) and not isinstance(error, AssertionError)
+
+        return leave
 
     def _class_method(self, kind: str, method: str) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:
@@ -229,8 +237,6 @@ def _setter(name: str) -> Callable[[Remote, Any], None]:
 def _special(name: str) -> Callable[..., Any]:
     if name in REFLECTED:
         return lambda self, other: self._home.ask("operator", name=REFLECTED[name], args=(other, self))
-    if name == "__exit__":
-        return _leave
     if name not in OPERATORS:
         return _method(name)  # __call__, __enter__
 
@@ -241,7 +247,3 @@ def _special(name: str) -> Callable[..., Any]:
         return self._home.ask("operator", name=OPERATORS[name], args=(self, *others))
 
     return operate
-
-
-def _leave(self: Remote, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
-    return bool(self._home.ask("leave", self, "" if error is None else self._home.error_name(error)))

@@ -162,7 +162,7 @@ class Conversation:
         return self._ask("o", 0, name, args)
 
     def leave(self, handle: Handle, exception: str = "") -> Answer:
-        """End a `with` block on the object by an exception of that name ("": none); the answer is whether it is held."""
+        """End a `with` block on the object by an exception of that name ("": none); the answer: is it swallowed?"""
         return self._ask("x", self._number(handle), exception)
 
     def release(self, handle: Handle) -> Answer:
