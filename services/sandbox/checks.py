@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from services.runtime.jail import program
 from services.runtime.jail.session import Answer, Program, Transcript
-from services.tasks import comparators, feedback, values
-from services.tasks.answers import outcome_of
+from services.tasks import answers, comparators, feedback, oracle, values
 from services.tasks.fixture import Example, Fixture, Outcome
 
 
@@ -23,9 +22,7 @@ class Observation:
 
 def program_of(fixture: Fixture, tree: Mapping[str, str]) -> Program:
     """What the jail is asked to run. Raises program.NoEntry."""
-    _, module, function = program.locate(tree, fixture.entry)
-    drain, want_args = comparators.drains(fixture.comparator), comparators.wants_arguments(fixture.comparator)
-    return Program(tree, module, function, drain, want_args, values.EXCEPTION_NAMES)
+    return answers.program_of(tree, fixture.entry, fixture.comparator, fixture.objects)
 
 
 def calls(fixture: Fixture) -> list[tuple[Any, ...]]:
@@ -56,18 +53,22 @@ def observe(fixture: Fixture, transcript: Transcript) -> Observation:
 def _failure(fixture: Fixture, example: Example, answer: Answer) -> str | None:
     expected = example.outcome()
     try:
-        got = outcome_of(answer.kind, answer.text, fixture.comparator)
+        got = answers.outcome_of(answer.kind, answer.text, fixture.comparator, fixture.objects)
     except values.ValueCodecError:
         want = feedback.failure_text(example.args, expected, None).removesuffix("no answer")
         return want + "got a value of another type"
-    if _agrees(fixture, expected, got):
+    if _agrees(fixture, example.args, expected, got):
         return None
     return feedback.failure_text(example.args, expected, got)
 
 
-def _agrees(fixture: Fixture, expected: Outcome, got: Outcome) -> bool:
+def _agrees(fixture: Fixture, args: tuple[Any, ...], expected: Outcome, got: Outcome) -> bool:
     # A public example states no arguments after the call, so only the hidden checks can compare them.
-    comparator = fixture.comparator
-    if expected.args_after is None and comparators.wants_arguments(comparator):
-        comparator = comparator.removesuffix("+args")
-    return comparators.agree(comparator, expected, got)
+    name = fixture.comparator
+    if expected.args_after is None:
+        name = name.replace("+args", "")
+    predicate = comparators.parse(name).predicate
+    if not predicate:
+        return comparators.agree(name, expected, got)
+    holds = oracle.unpinned(fixture.problem).predicate(predicate)
+    return comparators.agree(name, expected, got, lambda value: holds(deepcopy(args), value))

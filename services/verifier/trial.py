@@ -1,67 +1,86 @@
-"""One check run: fresh inputs, a fresh jail, answers over the pipe, comparison on this side."""
+"""One check run: fresh inputs, a fresh jail, answers over the pipe one by one, comparison on this side."""
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from services.runtime.jail import program, session
-from services.runtime.jail.backend import Backend
+from services.runtime.jail.backend import Backend, Options
 from services.runtime.jail.limits import JailFault, Limits, Usage, host_oom_kills, host_pressure
-from services.tasks import comparators, values
-from services.tasks.answers import UNENCODABLE, outcome_of
+from services.tasks import answers, values
 from services.tasks.fixture import CheckSet
 from services.verifier.attribution import Facts
 
 _IMPORT_CPU_S = 0.5
+# Beside its CPU limit a call has this long; a busy machine stretches CPU time by the number of those that want it.
+_CALL_WALL_FACTOR = 30.0
+_CALL_WALL_S = 3.0
 
 
 @dataclass(frozen=True)
 class Bounds:
     """What one check run may use: the check set's own `call_cpu_s` is capped by this one.
 
-    `boot_s`: how long a jail may take to say that it is there (infrastructure).
+    `boot_s`: how long a jail may take to say that it is there (infrastructure). `all_cases`: a wrong answer does not
+    end the run, so that right ones can be counted.
     """
 
     limits: Limits
     call_cpu_s: float
     wall_s: float
     boot_s: float = 15.0
+    all_cases: bool = False
 
 
 class Comparison:
-    """Judges answers one by one as they arrive. The first rejection ends the run; `rejection` is its stable word."""
+    """Judges answers one by one as they arrive; `rejection` is the stable word of the first that was not right."""
 
-    def __init__(self, check: CheckSet, calls: list[tuple[Any, ...]]) -> None:
+    def __init__(self, check: CheckSet, calls: list[tuple[Any, ...]], all_cases: bool) -> None:
         self._check = check
         self._calls = calls
+        self._all_cases = all_cases
         self._said: dict[str, str] = {}
         self._keys = [values.dumps(args) for args in calls]
         # Before anything runs: a fault of the check itself is never the candidate's.
         self._expected = [check.expected(args) for args in calls]
         self.rejection: str | None = None
+        self._right = 0
+
+    @property
+    def count(self) -> int | None:
+        """How many answers were right, where every case is asked."""
+        return self._right if self._all_cases else None
 
     def accept(self, index: int, answer: session.Answer) -> bool:
         """Whether to go on."""
-        self.rejection = self._judge(index, answer)
-        return self.rejection is None
+        found = self._judge(index, answer)
+        self._right += found is None
+        self.rejection = self.rejection or found
+        return self._all_cases or found is None
 
     def _judge(self, index: int, answer: session.Answer) -> str | None:
-        if answer.kind == UNENCODABLE:
+        if answer.kind == answers.UNENCODABLE:
             return "unencodable"
         # The same question must get the same answer, letter for letter, within one run.
         if self._said.setdefault(self._keys[index], answer.kind + answer.text) != answer.kind + answer.text:
             return "inconsistent"
         try:
-            got = outcome_of(answer.kind, answer.text, self._check.comparator)
+            got = answers.outcome_of(answer.kind, answer.text, self._check.comparator, self._check.objects)
         except values.ValueCodecError:
             return "undecodable"
         expected = self._expected[index]
-        if self._check.agrees(expected, got):
+        if self._check.agrees(expected, got, self._calls[index]):
             return None
         return "wrong_value" if got.error is None and expected.error is None else "wrong_exception"
+
+
+def hash_seed(seed: int) -> int:
+    """The jail's PYTHONHASHSEED, 0..2**32-1: follows from the trial's seed and tells nothing of it."""
+    return int.from_bytes(hashlib.sha256(f"hash seed of {seed}".encode()).digest()[:4], "big")
 
 
 def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, bounds: Bounds) -> Facts:
@@ -69,29 +88,38 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
 
     Raises whatever the check set raises while it makes inputs and expected answers.
     """
+    if check.hidden_tests is not None:
+        from services.verifier import hidden
+
+        return hidden.run(host, tree, check, seed, bounds)
     calls = check.inputs(random.Random(seed))
-    comparison = Comparison(check, calls)
+    comparison = Comparison(check, calls, bounds.all_cases)
     try:
-        _, module, function = program.locate(tree, check.entry)
+        what = answers.program_of(tree, check.entry, check.comparator, check.objects)
     except program.NoEntry:
-        return Facts(ready=False, import_error="ModuleNotFoundError", wanted=len(calls))
-    what = session.Program(
-        tree, module, function, comparators.drains(check.comparator), comparators.wants_arguments(check.comparator),
-        values.EXCEPTION_NAMES,
-    )  # fmt: skip
+        return Facts(
+            ready=False,
+            import_error="ModuleNotFoundError",
+            wanted=len(calls),
+            right=comparison.count,
+            backend=host.name,
+        )
+    options = Options(hash_seed=hash_seed(seed))
+    call_cpu_s = min(bounds.call_cpu_s, check.call_cpu_s)
     host_kills = host_oom_kills()
     try:
-        jail = host.launch(bounds.limits)
+        jail = host.launch(bounds.limits, options)
     except JailFault as fault:
-        return Facts(fault="no_start", booted=False, import_error=str(fault))
+        return _fault("no_start", fault, host, options)
     usage = Usage()
     try:
+        processes = 0 if host.counts_processes else bounds.limits.processes
         transcript = session.run_trial(
-            jail, bounds.limits, what, calls, comparison.accept, min(bounds.call_cpu_s, check.call_cpu_s),
-            _IMPORT_CPU_S, bounds.wall_s, bounds.boot_s, 0 if host.counts_processes else bounds.limits.processes,
+            jail, bounds.limits, what, calls, comparison.accept, call_cpu_s, _IMPORT_CPU_S, bounds.wall_s,
+            bounds.boot_s, processes, call_wall_s=max(_CALL_WALL_S, _CALL_WALL_FACTOR * call_cpu_s),
         )  # fmt: skip
     except JailFault as fault:
-        return Facts(fault="no_boot", booted=False, import_error=str(fault))
+        return _fault("no_boot", fault, host, options)
     finally:
         usage = jail.close()
     kills = host_oom_kills()
@@ -102,11 +130,19 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
         ending=transcript.ending,
         rejection=comparison.rejection,
         wanted=len(calls),
-        answered=len(transcript.answers),
+        answered=transcript.answered,
         wall_s=transcript.wall_s,
         usage=usage,
         memory_limit=bounds.limits.memory_bytes,
         cpu_limit=bounds.limits.cpu_s,
         pressure=host_pressure(),
         host_oom=None not in (kills, host_kills) and kills != host_kills,
+        hash_seed=options.hash_seed,
+        backend=host.name,
+        right=comparison.count,
+        boot_s=transcript.boot_s,
     )
+
+
+def _fault(kind: str, fault: JailFault, host: Backend, options: Options) -> Facts:
+    return Facts(fault=kind, booted=False, import_error=str(fault), hash_seed=options.hash_seed, backend=host.name)

@@ -180,12 +180,13 @@ class FreshAdd:
     """E3 for `add`: the same questions as a check set gets, drawn anew for each run."""
 
     entry, comparator, call_cpu_s, evidence = "add", "exact", 0.1, "E3"
+    objects, hidden_tests = (), None
 
     def inputs(self, rng: random.Random) -> list[tuple[int, int]]:
         return [(rng.randrange(-99, 99), rng.randrange(-99, 99)) for _ in range(20)]
 
     expected = staticmethod(lambda args: add_check().fixed_cases[0].outcome().__class__(value=sum(args)))
-    agrees = staticmethod(lambda expected, got: add_check().agrees(expected, got))
+    agrees = staticmethod(lambda expected, got, args: add_check().agrees(expected, got))
 
 
 def test_a_table_of_known_cases_passes_fixed_inputs_and_fails_fresh_ones(host: JailHost) -> None:
