@@ -9,6 +9,7 @@ from services.verifier.attribution import Facts
 from services.verifier.trial import Bounds
 
 IMPORT_CPU_S = 0.5
+CALL_WALL_S = 3.0
 
 
 class Measures:

@@ -20,8 +20,8 @@ from services.tasks import api, values
 from services.tasks.fixture import CheckSet, HiddenTests
 from services.verifier.attribution import Facts
 from services.verifier.interface import ITERATOR
-from services.verifier.measures import IMPORT_CPU_S, Measures
-from services.verifier.trial import Bounds
+from services.verifier.measures import CALL_WALL_S, IMPORT_CPU_S, Measures
+from services.verifier.trial import Bounds, hash_seed
 from services.verifier.trusted import Gone, Late, TestProcess, private_folder
 
 _PHASES = ("setup", "call", "teardown")
@@ -118,10 +118,11 @@ class Candidate:
 class Relay:
     """One trial: passes questions on and reads the tests' reports until the outcome is fixed."""
 
-    def __init__(self, tests: HiddenTests, process: TestProcess, conversation: Conversation, declared: api.Api) -> None:
+    def __init__(self, tests: HiddenTests, process: TestProcess, candidate: Candidate, all_cases: bool = False) -> None:
         self._expected = tests.expected
+        self._all_cases = all_cases
         self._process = process
-        self._candidate = Candidate(conversation, declared)
+        self._candidate = candidate
         self._asked = Asked()
         self._passed: dict[str, list[str]] = {}
         self.rejection: str | None = None
@@ -138,18 +139,25 @@ class Relay:
         return self._asked.total > 0
 
     def run(self, deadline: float) -> None:
-        """Until there is a rejection or the tests are done. Raises Closed, Late, Gone, CheckFault."""
-        while self.rejection is None and not self.finished:
+        """Until the outcome is fixed. Raises Closed, Late, Gone, CheckFault."""
+        while not self.finished:
             message = self._process.hear(deadline)
             if "ask" in message:
                 self._asked.question()
                 answer = self._candidate.ask(message)
                 if isinstance(answer, str):
-                    self.rejection = answer
+                    self._reject(answer, final=True)
                 else:
                     self._process.say(answer)
             else:
-                self.rejection = self._told(message)
+                word = self._told(message)
+                if word is not None:
+                    self._reject(word, final=not self._all_cases or word != "test_failed")
+
+    def _reject(self, word: str, final: bool) -> None:
+        """The first rejection counts; where every test is to be counted, a failed one does not end the run."""
+        self.rejection = self.rejection or word
+        self.finished = self.finished or final
 
     def _told(self, message: Mapping[str, Any]) -> str | None:
         kind = message["told"]
@@ -201,7 +209,7 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
     assert tests is not None
     declared = api.parse(tests.api)
     rng = random.Random(seed)
-    options = Options(hash_seed=rng.getrandbits(32))
+    options = Options(hash_seed=hash_seed(seed))
     job = {"module": tests.module, "api": dict(tests.api), "seed": rng.getrandbits(63)}
     measures = Measures(host, bounds, options)
     with private_folder(tests.files) as folder, TestProcess(folder, job, bounds.wall_s) as process:
@@ -215,7 +223,7 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
             conversation = Conversation(
                 jail, bounds.limits, _pace(check, bounds), 0 if host.counts_processes else bounds.limits.processes
             )
-            relay = Relay(tests, process, conversation, declared)
+            relay = Relay(tests, process, Candidate(conversation, declared), bounds.all_cases)
             found = _converse(conversation, relay, process, _program(tree, tests, declared), bounds.wall_s)
         except (JailFault, Gone, Late) as fault:
             name = "no_boot" if isinstance(fault, JailFault) else "no_tests"
@@ -233,7 +241,7 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
 
 def _pace(check: CheckSet, bounds: Bounds) -> Pace:
     call_cpu_s = min(bounds.call_cpu_s, check.call_cpu_s)
-    return Pace(call_cpu_s, IMPORT_CPU_S, bounds.wall_s, bounds.wall_s, bounds.boot_s)
+    return Pace(call_cpu_s, IMPORT_CPU_S, min(bounds.wall_s, CALL_WALL_S), bounds.wall_s, bounds.boot_s)
 
 
 def _program(tree: Mapping[str, str], tests: HiddenTests, declared: api.Api) -> Program:
