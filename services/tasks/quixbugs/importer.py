@@ -10,20 +10,22 @@ them would pass; use such tasks to measure, not to train.
 
 import json
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from services.tasks import comparators, feedback
 from services.tasks.bench import Bench
 from services.tasks.build import BUDGETS, TOOLS, known_bad
-from services.tasks.fixture import REPEAT_SHARE, CheckSet, Example, Fixture
+from services.tasks.fixture import REPEAT_SHARE, CheckSet, Example, Fixture, Outcome
 from services.tasks.oracle import Oracle
 from services.tasks.quixbugs.problem import FAMILY, Problem
 from services.tasks.quixbugs.problems import problems
 from services.tasks.taskset import HELDOUT_FAMILIES, CheckSets, TaskSet
 
 # Fresh inputs of a trial at evidence E3: see `draws` for what they let through.
-FRESH = 56
+FRESH = 72
 # Every right program answers every input of a known program's generator in a few milliseconds.
 _FRESH_CALL_CPU_S = 0.1
 # The slowest kept case takes its correct program 1.5 s; three times that separates slow from endless.
@@ -95,7 +97,7 @@ def _task(
     else:
         comparator, call_cpu_s = _loosest(cases), CALL_CPU_S
     task_id, path = f"{FAMILY}/{name}/original", f"{name}.py"
-    failing = _failing(bench, buggy, name, cases, comparator)
+    failing = _failing(bench, buggy, name, cases, partial(_right, problem, comparator), comparator)
     if failing is None:
         raise BadProgram(f"{where}: the buggy program passes all of its cases")
     first, failure = failing
@@ -142,12 +144,20 @@ def _known(name: str, cases: tuple[Example, ...]) -> Problem | None:
     oracle = Oracle(problem)
     try:
         same = all(
-            comparators.agree(problem.comparator, oracle.answer(case.args), case.outcome())
+            _right(problem, problem.comparator, case, oracle.answer(case.args), case.outcome())
             for case in _asked(problem, cases)
         )
     except Exception:  # the reference was made for other arguments than these
         return None
     return problem if same else None
+
+
+def _right(problem: Problem | None, comparator: str, case: Example, expected: Outcome, got: Outcome) -> bool:
+    name = comparators.parse(comparator).predicate
+    if problem is None or not name:
+        return comparators.agree(comparator, expected, got)
+    holds = Oracle(problem).predicate(name)
+    return comparators.agree(comparator, expected, got, lambda value: holds(case.args, value))
 
 
 def _asked(problem: Problem, cases: tuple[Example, ...]) -> tuple[Example, ...]:
@@ -171,14 +181,19 @@ def _has_float(value: Any) -> bool:
 
 
 def _failing(
-    bench: Bench, source: str, entry: str, cases: tuple[Example, ...], comparator: str
+    bench: Bench,
+    source: str,
+    entry: str,
+    cases: tuple[Example, ...],
+    right: Callable[[Example, Outcome, Outcome], bool],
+    comparator: str,
 ) -> tuple[Example, str] | None:
     """The failing case with the shortest arguments, with what was seen."""
     if (error := bench.load(source, entry)) is not None:
         return cases[0], f"FAIL import raises {error}"
     for case in sorted(cases, key=lambda case: len(repr(case.args))):
         got = bench.ask(case.args, comparator, _IMPORT_CPU_S)
-        if got is None or not comparators.agree(comparator, case.outcome(), got):
+        if got is None or not right(case, case.outcome(), got):
             return case, feedback.failure_text(case.args, case.outcome(), got)
     return None
 

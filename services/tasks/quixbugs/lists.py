@@ -1,11 +1,13 @@
 """References and inputs of the programs about lists: sorting, searching, choosing, arranging."""
 
 from bisect import bisect_left
+from collections import Counter
 from itertools import combinations
 from math import factorial
 from random import Random
 from typing import Any
 
+from services.tasks import values
 from services.tasks.quixbugs import draws
 
 
@@ -45,14 +47,17 @@ def kheapsort(xs: list[int], k: int) -> list[int]:
 
 def _kheapsort(rng: Random) -> tuple[Any, ...]:
     xs = sorted(draws.distinct(rng))
-    k = rng.choice((0, 1, 2, 3, max(0, len(xs) - 1), len(xs) + 1))
-    start = rng.randint(0, k)
+    k = rng.choice((0, 1, 1, 2, 2, 3, max(0, len(xs) - 1), len(xs) + 1))
+    start = rng.randint(1, max(1, k)) if rng.random() < 0.7 else 0
     # Inside a block of k + 1 nothing can move by more than k.
     out = xs[:start]
     rng.shuffle(out)
     for first in range(start, len(xs), k + 1):
         block = xs[first : first + k + 1]
-        rng.shuffle(block)
+        if rng.random() < 0.5:
+            block.reverse()
+        else:
+            rng.shuffle(block)
         out += block
     return out, k
 
@@ -64,7 +69,14 @@ def kth(xs: list[int], k: int) -> int:
 
 def _kth(rng: Random) -> tuple[Any, ...]:
     xs = draws.integers(rng, 1, 8)
-    return xs, rng.choice((0, len(xs) - 1, rng.randrange(len(xs)), rng.randrange(len(xs))))
+    kind = rng.randrange(5)
+    if kind == 0:  # the first element again and again, and some above
+        first = rng.randint(-2, 2)
+        xs = [first] * rng.randint(1, 4) + rng.sample(range(first - 3, first + 9), rng.randint(2, 6))
+        xs = [first, *rng.sample(xs, len(xs))]
+    elif kind == 1:
+        xs = [rng.randint(-2, 3) for _ in range(rng.randint(4, 9))]
+    return xs, rng.choice((0, len(xs) - 1, rng.randrange(len(xs)), rng.randrange(len(xs) // 2, len(xs))))
 
 
 def find_first_in_sorted(xs: list[int], x: int) -> int:
@@ -78,14 +90,32 @@ def find_in_sorted(xs: list[int], x: int) -> int:
     return xs.index(x) if x in xs else -1
 
 
+def an_index(args: tuple[Any, ...], value: Any) -> bool:
+    """Whether `value` is any index of the element, or -1 and the element is absent."""
+    xs, x = args
+    if type(value) is not int:
+        return False
+    return x not in xs if value == -1 else 0 <= value < len(xs) and xs[value] == x
+
+
 def _sorted_and_one(rng: Random) -> tuple[Any, ...]:
-    xs = sorted(draws.integers(rng, 0, 8))
-    if not xs:
-        return xs, rng.randint(-2, 2)
-    if rng.random() < 0.3:
-        xs = sorted(xs + [rng.choice(xs)] * rng.randint(1, 4))
+    kind = rng.randrange(9)
+    if kind == 0:
+        return [], rng.randint(-2, 2)
+    if kind == 1:
+        one = rng.randint(-9, 9)
+        return [one], one + rng.choice((0, 0, -1, 1))
+    if kind in (2, 3):  # a run of equal ones, now and then nothing else
+        one = rng.randint(-5, 5)
+        below = [rng.randint(-20, one - 1) for _ in range(rng.choice((0, 0, 1, 2, 3, 5)))]
+        above = [rng.randint(one + 1, 20) for _ in range(rng.choice((0, 0, 1, 2, 3, 5)))]
+        return sorted(below + [one] * rng.randint(2, 8) + above), one
+    if kind in (4, 5, 6):
+        xs = sorted(draws.distinct(rng, 1, 9) if kind == 4 else rng.sample(range(-9, 19), rng.randint(2, 8)))
+        return xs, rng.choice(xs)
+    xs = sorted(draws.integers(rng, 1, 8))
     inside = rng.choice(xs)
-    return xs, rng.choice((xs[0], xs[-1], inside, inside, xs[0] - 1, xs[-1] + 1, inside + 1, inside - 1))
+    return xs, rng.choice((xs[0] - 1, xs[0] - 1, xs[-1] + 1, xs[-1] + 1, inside + 1, inside - 1))
 
 
 def flatten(xs: list[Any]) -> list[Any]:
@@ -132,6 +162,17 @@ def powerset(xs: list[Any]) -> list[list[Any]]:
     return [list(chosen) for count in range(len(xs) + 1) for chosen in combinations(xs, count)]
 
 
+def every_subset(args: tuple[Any, ...], value: Any) -> bool:
+    """Whether `value` holds every subset once, in any order outside and inside."""
+
+    def texts(subset: Any) -> tuple[str, ...]:
+        if type(subset) not in (list, tuple):
+            raise TypeError("a subset is a list")
+        return tuple(sorted(map(values.dumps, subset)))
+
+    return type(value) in (list, tuple) and Counter(map(texts, value)) == Counter(map(texts, powerset(args[0])))
+
+
 def _powerset(rng: Random) -> tuple[Any, ...]:
     count = rng.choice((0, 1, 2, 3, 4, rng.randint(5, 7)))
     pool = rng.choice((range(-4, 9), ("a", "b", "df", "x", "z", "", "qq"), (0, 1, "0", "1", 2.5, None, 7)))
@@ -149,13 +190,17 @@ def lis(xs: list[int]) -> int:
 
 def _lis(rng: Random) -> tuple[Any, ...]:
     xs = draws.distinct(rng, 0, 9)[:40]
-    order = rng.randrange(7)
+    order = rng.randrange(8)
     if order == 0:
         xs.sort()
     elif order == 1:
         xs.sort(reverse=True)
     elif order == 2 and xs:
         xs = [*sorted(xs), min(xs) - 1]
+    elif order in (3, 4):  # an increasing sequence, and far above it a decreasing one in between
+        rising = iter(sorted(rng.sample(range(-50, 50), rng.randint(2, 6))))
+        falling = iter(sorted(rng.sample(range(100, 300), 30), reverse=True))
+        xs = [y for x in rising for y in (x, *(next(falling) for _ in range(rng.randint(2, 5))))]
     return (xs,)
 
 
@@ -202,9 +247,9 @@ def _next_palindrome(rng: Random) -> tuple[Any, ...]:
     odd = rng.random() < 0.5
     kind = rng.randrange(5)
     if kind == 0:
-        return ([9] * rng.choice((1, 2, 3, 4, 5, 8)),)
+        return ([9] * rng.choice((1, 2, 2, 3, 4, 5, 8)),)
     if kind == 1:
-        return ([rng.randint(0, 9)],)
+        return ([rng.choice((9, rng.randint(0, 9)))],)
     front = [rng.randint(1, 9)] + [rng.randint(0, 9) for _ in range(rng.randint(0, 4 if kind < 4 else 8))]
     if kind == 2:  # nines in the middle
         front = [rng.randint(1, 8), *front[1:3], *[9] * rng.randint(1, 3)]
@@ -223,7 +268,16 @@ def knapsack(capacity: int, items: list[Any]) -> int:
 
 def _knapsack(rng: Random) -> tuple[Any, ...]:
     high = rng.choice((4, 9, 9, 20))
-    items = [[rng.randint(1, high), rng.randint(1, 20)] for _ in range(rng.choice((0, 1, 2, 3, 4, 5, 6, 9)))]
+    items = [[rng.randint(1, high), rng.randint(1, 20)] for _ in range(rng.choice((1, 2, 3, 4, 5, 6, 7, 9)))]
     weights = [weight for weight, _ in items]
-    exact = sum(rng.sample(weights, rng.randint(0, len(weights))))
-    return rng.choice((exact, exact, exact, sum(weights), rng.randint(0, 2 * high), 0)), items
+    kind = rng.randrange(8)
+    if kind == 0:
+        return rng.choice(((0, items), (rng.randint(0, 9), []), (0, [])))
+    if kind == 1:
+        return sum(weights) + rng.choice((0, 0, 3)), items
+    if kind < 5:
+        return sum(rng.sample(weights, rng.randint(1, len(weights)))), items
+    # Dense items that leave a gap which a lighter choice fills: taking the best ratio first goes wrong here.
+    items = [[weight, weight * 3 + rng.randint(-2, 2)] for weight in (rng.randint(2, high + 3) for _ in range(6))]
+    weights = [weight for weight, _ in items]
+    return rng.randint(max(weights), sum(weights) - 1), items

@@ -18,17 +18,18 @@ def is_valid_parenthesization(parens: str) -> bool:
 
 def _parens(rng: Random) -> tuple[Any, ...]:
     good = _balanced(rng, rng.randint(1, 8))
-    cut = rng.randrange(len(good))
+    place = rng.randrange(len(good))
     return (
         rng.choice(
             (
                 "",
                 good,
                 _balanced(rng, 40),
+                good[:place] + "(" * rng.randint(1, 2) + good[place:],
                 good + "(" * rng.randint(1, 3),
+                good + ")(" + good,
                 ")" + good + "(",
-                good[:cut] + good[cut + 1 :],
-                good[::-1],
+                good[:place] + good[place + 1 :],
                 draws.word(rng, 1, 9, "()"),
             )
         ),
@@ -70,9 +71,20 @@ def levenshtein(source: str, target: str) -> int:
 
 def _levenshtein(rng: Random) -> tuple[Any, ...]:
     one, other = draws.pair_of_words(rng, 5)
-    if rng.random() < 0.3:
+    kind = rng.randrange(6)
+    if kind == 0:
         shared = draws.word(rng, 3, 9, "abcd")
         return shared + one[:3], shared + other[:3]
+    if kind == 1:  # neighbours change places
+        letters = rng.sample("abcde", rng.randint(2, 5))
+        place = rng.randrange(len(letters) - 1)
+        swapped = [*letters[:place], letters[place + 1], letters[place], *letters[place + 2 :]]
+        return "".join(letters), "".join(swapped)
+    if kind == 2:  # one letter more or less, none of them twice
+        letters = rng.sample("abcdefg", rng.randint(3, 6))
+        place = rng.randrange(len(letters) - 1)
+        pair = "".join(letters), "".join(letters[:place] + letters[place + 1 :])
+        return pair if rng.random() < 0.3 else (pair[1], pair[0])
     return one, other
 
 
@@ -91,7 +103,25 @@ def longest_common_subsequence(a: str, b: str) -> str:
     return best[len(a), len(b)]
 
 
+def a_longest(args: tuple[Any, ...], value: Any) -> bool:
+    """Whether `value` is a subsequence of both words, and none is longer."""
+    a, b = args
+    return (
+        type(value) is str
+        and _inside(value, a)
+        and _inside(value, b)
+        and len(value) == len(longest_common_subsequence(a, b))
+    )
+
+
+def _inside(part: str, whole: str) -> bool:
+    rest = iter(whole)
+    return all(char in rest for char in part)
+
+
 def _subsequence_pair(rng: Random) -> tuple[Any, ...]:
+    if rng.random() < 0.4:
+        return draws.word(rng, 4, 7, "abcd"), draws.word(rng, 4, 7, "abcd")
     return draws.pair_of_words(rng, 7)
 
 
@@ -117,7 +147,7 @@ def _wrap(rng: Random) -> tuple[Any, ...]:
     words = [draws.word(rng, 1, cols - 1, "abcde,") for _ in range(rng.randint(2, 9))]
     kind = rng.randrange(8)
     if kind == 0:
-        return draws.word(rng, 0, cols, "ab c"), cols
+        return rng.choice(("", " " * rng.randint(1, cols))), cols
     if kind == 1:  # one word, cut where it must be
         return "x" * rng.choice((cols - 1, cols, cols + 1, 2 * cols, 3 * cols + 1)), cols
     if kind == 2:
@@ -184,9 +214,19 @@ def shunting_yard(tokens: list[Any]) -> list[Any]:
 
 
 def _shunting_yard(rng: Random) -> tuple[Any, ...]:
-    operands = rng.choice((0, 1, 2, 3, 3, rng.randint(4, 6), rng.randint(7, 12)))
-    operators = rng.choice((_OPERATORS, _OPERATORS, "-", "+*", "-/"))
+    kind = rng.randrange(9)
+    if kind == 8:
+        return ([],)
+    if kind < 3:
+        operators = [rng.choice(_OPERATORS) for _ in range(kind)]
+    elif kind == 3:  # of one rank, which binds to the left
+        operators = [rng.choice(rng.choice(("+-", "*/"))) for _ in range(rng.randint(2, 3))]
+        operators = rng.choice((["*", "/"], ["-", "-"], operators))
+    elif kind == 4:  # two operators wait when one of lower rank comes
+        operators = [rng.choice("+-"), rng.choice("*/"), rng.choice("+-")]
+    else:
+        operators = [rng.choice(rng.choice((_OPERATORS, "*/"))) for _ in range(rng.randint(3, 11))]
     tokens: list[Any] = []
-    for _ in range(operands):
-        tokens += [rng.randint(-3, 60), rng.choice(operators)]
-    return (tokens[:-1],)
+    for operator in operators:
+        tokens += [rng.randint(-3, 60), operator]
+    return ([*tokens, rng.randint(0, 60)],)
