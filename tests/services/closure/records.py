@@ -11,7 +11,7 @@ from schemas.policy import EvaluationResult, PolicyGate, PolicyPublished, Traini
 from schemas.record import Record
 from schemas.rollout import RolloutCompleted, RolloutRequested
 from schemas.topics import ALL, Topic
-from schemas.verification import VerificationVerdict
+from schemas.verification import VerificationAlarm, VerificationVerdict
 from services.runtime.core import Message, Position
 
 RUN = "run"
@@ -98,6 +98,14 @@ def update(version: int, groups: tuple[int, ...], **changes: Any) -> TrainingUpd
 
 def result(version: int, task_set: str) -> EvaluationResult:
     return EvaluationResult(RUN, version, task_set, (), (), (), 0, 2, 0.5, 0.5, 0.5, None, None, None, None, 6000)
+
+
+def alarm(severity: str = "stop", name: str = "soundness:known_bad:run/00000000/0.0") -> VerificationAlarm:
+    return VerificationAlarm(
+        run_id=RUN, alarm_id=name, kind="soundness", severity=severity,  # type: ignore[arg-type]
+        task_id="task-0", check_digest="c", policy_version=None, count=1, total=1, bound=None,
+        detail="a candidate of task-0 that is known to be wrong passed", raised_ms=1000,
+    )  # fmt: skip
 
 
 def message(record: Record, offset: int = 0, partition: int = 0, at_ms: int = 1000) -> Message:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemas.rollout import RolloutRequested
 from services.dispatch import ending
 from services.runtime.ledger import audit
-from tests.services.closure.records import gate, message, published, update
+from tests.services.closure.records import alarm, gate, message, published, update
 from tests.services.dispatch.world import Dispatch, World, make_core
 
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
@@ -281,3 +281,36 @@ def test_published_is_not_read() -> None:
     core.caught_up(0)
     with pytest.raises(ValueError):
         core.handle(message(published(0)), 0)
+
+
+def test_a_stop_alarm_ends_the_run_once_what_is_under_way_is_decided() -> None:
+    world = World(Random(1))
+    dispatch = Dispatch(world, evaluated=(0, 0))
+    world.append(alarm("warn", "quarantine:c"))
+    dispatch.read_all()
+    count = len(world.requests())
+    world.append(alarm())
+    dispatch.read_all()
+    assert dispatch.core.finished is None
+    while dispatch.core.facts.undecided:
+        world.settle_group()
+        dispatch.read_all()
+        dispatch.emit(dispatch.core.tick(world.now_ms))
+    assert dispatch.core.finished == "alarm"
+    assert len(world.requests()) == count
+    dispatch.start()
+    assert dispatch.core.finished == "alarm"
+    assert len(world.requests()) == count
+    assert audit(world.facts, over=True).balanced
+
+
+def test_a_stop_alarm_does_not_wait_for_trials_that_never_end() -> None:
+    world = World(Random(1))
+    dispatch = Dispatch(world, evaluated=(0, 0))
+    world.append(alarm())
+    dispatch.read_all()
+    assert dispatch.core.facts.undecided
+    dispatch.emit(dispatch.core.tick(world.now_ms + ending.ALARM_GRACE_MS - 1))
+    assert dispatch.core.finished is None
+    dispatch.emit(dispatch.core.tick(world.now_ms + ending.ALARM_GRACE_MS))
+    assert dispatch.core.finished == "alarm"

@@ -16,6 +16,7 @@ from schemas.topics import (
     POLICY_GATE,
     ROLLOUT_REQUESTED,
     TRAINING_UPDATE,
+    VERIFICATION_ALARM,
 )
 from services.admission.decide import Standing, decide
 from services.closure.cohort import Cohort, Rule, close
@@ -31,7 +32,7 @@ from tests.services.closure.records import RUN, TOPIC_OF, completed, gate, messa
 
 FAMILIES = ("sorting", "parsing", "graphs")
 PARTITIONS = 3
-READS = (ROLLOUT_REQUESTED, GROUP_ADMISSION, POLICY_GATE, TRAINING_UPDATE, EVALUATION_RESULT)
+READS = (ROLLOUT_REQUESTED, GROUP_ADMISSION, POLICY_GATE, TRAINING_UPDATE, EVALUATION_RESULT, VERIFICATION_ALARM)
 
 
 def fixture(task_id: str, family: str) -> Fixture:

@@ -18,7 +18,7 @@ from services.gate.core import ATTEMPTS, GateCore, UnusableCheckpoint
 from services.gate.evaluation import Evaluations
 from services.gate.findings import Finding, Limits, Measured, Origin, decision, judge, to_json
 from services.runtime.core import Effects
-from tests.services.closure.records import RUN, gate, message, published, request, verdict
+from tests.services.closure.records import RUN, alarm, gate, message, published, request, verdict
 
 DEADLINE = 100_000
 GOOD = [Finding("entropy", 0.5, 0.02, True)]
@@ -80,6 +80,24 @@ def test_versions_that_wait_together_are_decided_one_after_the_other() -> None:
     assert loop.decisions == []
     loop.ready()
     assert loop.checked == [0, 1, 2]
+
+
+def test_a_stop_alarm_halts_every_promoted_version_and_those_to_come() -> None:
+    loop = Loop().ready()
+    loop.give(published(0), published(1), alarm("warn"))
+    assert loop.decisions == [(0, "promoted"), (1, "promoted")]
+    loop.give(alarm(), alarm(name="leak:other"), gate(1), published(2))
+    assert loop.decisions[2:] == [(1, "halted"), (0, "halted"), (2, "halted")]
+    (finding,) = json.loads(next(r for r in loop.out if isinstance(r, PolicyGate) and r.decision == "halted").findings)
+    assert (finding["check"], finding["ok"]) == ("verdicts", False)
+    assert "known to be wrong passed" in finding["value"]
+
+
+def test_after_a_restart_an_old_alarm_halts_only_what_is_still_promoted() -> None:
+    loop = Loop()
+    loop.give(gate(0), gate(1), alarm(), gate(1, "halted"), gate(2), gate(2, "released"), gate(3, "held"))
+    loop.ready()
+    assert loop.decisions == [(0, "halted")]
 
 
 def test_what_was_decided_before_a_restart_stays_decided() -> None:
