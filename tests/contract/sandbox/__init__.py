@@ -1,0 +1,1 @@
+"""What every kind of jail must hold, held against every backend."""
