@@ -160,6 +160,32 @@ def topics(
     raise typer.Exit(list_topics(config, create, grant, plain))
 
 
+@app.command()
+def backup(
+    place: Annotated[str, typer.Argument(help="An empty folder, or s3://bucket/prefix (ROLLSTREAM_STORE__… logs in).")],
+    run_dir: RunDirOption = None,
+) -> None:
+    """Copy a run, live or not, into one place: topics, consumer offsets, task set, checkpoints, configuration."""
+    from infra.local.backup import backup as back_up
+
+    counts = back_up(run_dir or DEFAULT_RUN, place, print)
+    print(f"backed up {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB) to {place}")
+
+
+@app.command()
+def restore(
+    place: Annotated[str, typer.Argument(help="Where `rollstream backup` wrote to.")],
+    run_dir: Annotated[Path, typer.Option("--run-dir", help="The new run's folder.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be repeated.")] = None,
+) -> None:
+    """Put a backup back as a new run folder, by default on its own embedded broker and local store."""
+    from infra.local.backup import restore as put_back
+
+    counts = put_back(place, run_dir, parse_overrides(set_ or []), print)
+    print(f"restored {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB)")
+    print(f"go on with: rollstream run --run-dir {run_dir}")
+
+
 def _mount_tasks() -> None:
     """The task commands load only when they are asked for or listed."""
     from services.tasks.commands import app as tasks_app

@@ -74,6 +74,21 @@ def readable(run: RunDir) -> Iterator[str | Kafka]:
         supervisor.stop([[BROKER]])
 
 
+@contextlib.contextmanager
+def serving(run: RunDir, settings: RunSettings) -> Iterator[Kafka]:
+    """The run's cluster with every topic made, without any service: the configured one, or its own embedded broker."""
+    from services.runtime.topics_admin import ensure_topics
+
+    supervisor = Supervisor()
+    try:
+        bootstrap = settings.kafka.bootstrap or start_broker(supervisor, run)
+        kafka = settings.kafka.model_copy(update={"bootstrap": bootstrap})
+        ensure_topics(settings.model_copy(update={"kafka": kafka}))
+        yield kafka
+    finally:
+        supervisor.stop([[BROKER]])
+
+
 class Stack:
     """The running stack of one run."""
 

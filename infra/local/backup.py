@@ -1,0 +1,251 @@
+"""Backup and restore of a whole run: topics, objects and configuration in one folder or bucket, and back elsewhere.
+
+    backup.json             written last: a copy without it is no backup
+    sha256/ab/abcdef…       segments of topics, and the run's objects, by content
+
+A backup of a live run is consistent: what consumers have committed is asked first, then the ends of the logs, effects
+before causes, then the objects; checkpoints that have read beyond those ends are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.local.rundir import RunDir
+from infra.local.stack import readable, serving
+from schemas import codec
+from schemas.access import group_of, principals
+from schemas.rollout import RolloutCompleted
+from schemas.topics import ALL, ROLLOUT_COMPLETED, dead_letter
+from services.runtime import archive
+from services.runtime.archive import Raw, Span
+from services.runtime.cluster import Cluster, said
+from services.runtime.errors import UserError
+from services.runtime.settings import RunSettings, Store, dump_toml, load
+from services.runtime.store import CorruptObject, MissingObject, ObjectStore, digest_of, open_store
+
+FORMAT = "rollstream.backup/1"
+MANIFEST = "backup.json"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was copied."""
+
+    records: int
+    objects: int
+    bytes: int
+
+
+def target_store(place: str) -> ObjectStore:
+    """The store of a folder path, file:// or s3:// URL (credentials: `ROLLSTREAM_STORE__…`). Raises UserError."""
+    url = place if "://" in place else f"file://{Path(place).resolve()}"
+    return open_store(load().store.model_copy(update={"url": url}))
+
+
+# -- backup ---------------------------------------------------------------------------------------------------------
+
+
+def backup(root: Path, place: str, say: Say) -> Counts:
+    """Copy the run in `root` (its folder, whose configuration names cluster and store) to `place`."""
+    run = RunDir(root)
+    settings = run.settings()
+    target = target_store(place)
+    if target.exists(MANIFEST):
+        raise UserError("there is a backup already", place, "choose an empty folder or prefix")
+    with readable(run) as cluster:
+        return copy_out(settings, cluster, open_store(settings.store), target, say)
+
+
+def copy_out(settings: RunSettings, cluster: Cluster, source: ObjectStore, target: ObjectStore, say: Say) -> Counts:
+    """Copy one run's topics and objects, then write the manifest."""
+    run_id = settings.run_id
+    groups = archive.committed(cluster, [group_of(run_id, service) for service in principals()])
+    names = [name for topic in reversed(ALL) for name in (topic.name, dead_letter(topic)) if name]
+    found = archive.spans(cluster, names)
+    _require_own(cluster, settings, found)
+    topics: dict[str, dict[str, Any]] = {}
+    claimed: set[str] = set()
+    total = 0
+    for (name, number), span in sorted(found.items()):
+        records = archive.read_raw(cluster, name, number, span)
+        segments = archive.store_partition(target, _noting(name, records, claimed))
+        count = sum(segment["count"] for segment in segments)
+        total += count
+        topics.setdefault(name, {})[str(number)] = {"first": span.first, "end": span.end, "segments": segments}
+        say(f"{name}[{number}]: {count} records")
+    objects, size = _copy_objects(settings, source, target, found, claimed, say)
+    document = {
+        "format": FORMAT,
+        "run_id": run_id,
+        "made_ms": int(time.time() * 1000),
+        "settings": dump_toml(settings),
+        "topics": topics,
+        "groups": {group: _as_json(offsets) for group, offsets in groups.items()},
+        "objects": objects,
+    }
+    if not target.put_if_absent(MANIFEST, json.dumps(document, indent=1, sort_keys=True).encode()):
+        raise UserError("somebody else wrote a backup there meanwhile", str(target), "choose another place")
+    return Counts(total, len(objects), size)
+
+
+def _require_own(cluster: Cluster, settings: RunSettings, found: Mapping[tuple[str, int], Span]) -> None:
+    if not any(span.end for span in found.values()):
+        raise UserError(f"the topics of run {settings.run_id!r} are empty", said(cluster), "has the run been started?")
+
+
+def _noting(name: str, records: Iterable[Raw], claimed: set[str]) -> Iterator[Raw]:
+    """The records as they are; claim checks of completed rollouts are noted, so that their objects come along."""
+    for record in records:
+        if name == ROLLOUT_COMPLETED.name:
+            try:
+                decoded = codec.decode(RolloutCompleted, record.value or b"", record.headers)
+            except codec.ContractViolation:
+                decoded = None
+            if isinstance(decoded, RolloutCompleted) and decoded.diff_uri:
+                claimed.add(decoded.diff_uri)
+        yield record
+
+
+def _copy_objects(
+    settings: RunSettings,
+    source: ObjectStore,
+    target: ObjectStore,
+    found: Mapping[tuple[str, int], Span],
+    claimed: set[str],
+    say: Say,
+) -> tuple[dict[str, str], int]:
+    """Original key -> content key of every object of the run, and their bytes. Content objects keep their names."""
+    wanted = [*source.list(f"runs/{settings.run_id}/"), *source.list(f"tasks/{settings.taskset_digest}/")]
+    objects: dict[str, str] = {}
+    size = 0
+    for key in wanted:
+        data = source.get(key)
+        files = _files_of(key, data, found)
+        if files is None:
+            continue  # a checkpoint that has read beyond the copied logs
+        claimed.update(files)
+        objects[key] = target.put_content(data)
+        size += len(data)
+    for key in sorted(claimed):
+        data = source.get_content(key)
+        target.put_content(data)
+        objects[key] = key
+        size += len(data)
+    say(f"{len(objects)} objects, {size / 2**20:.1f} MB")
+    return objects, size
+
+
+def _files_of(key: str, data: bytes, found: Mapping[tuple[str, int], Span]) -> list[str] | None:
+    """Content keys that an object refers to; None for a manifest that consumed what is not in the copied spans."""
+    if "/checkpoints/" not in key:
+        return []
+    try:
+        body = json.loads(data)
+        for topic, offsets in body["consumed"].items():
+            for number, offset in offsets.items():
+                if offset > found.get((topic, int(number)), Span(0, 0)).end:
+                    return None
+        return [file["key"] for file in body["files"].values()]
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise CorruptObject(f"{key} is no checkpoint manifest: {e!r}") from e
+
+
+def _as_json(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
+    out: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in sorted(offsets.items()):
+        out.setdefault(topic, {})[str(number)] = offset
+    return out
+
+
+# -- restore --------------------------------------------------------------------------------------------------------
+
+
+def restore(place: str, root: Path, overrides: dict[str, Any], say: Say) -> Counts:
+    """Put a backup back as the run folder `root`, on the cluster and store that `overrides` name (else its own)."""
+    run = RunDir(root)
+    if run.exists():
+        raise UserError("this folder holds a run already", str(root), "restore into a new --run-dir")
+    source = target_store(place)
+    document = _document(source, place)
+    settings = _settings(document, run, overrides)
+    run.create(settings)
+    with serving(run, settings) as cluster:
+        return copy_in(document, settings, cluster, source, open_store(settings.store), say)
+
+
+def _document(source: ObjectStore, place: str) -> dict[str, Any]:
+    try:
+        document = json.loads(source.get(MANIFEST))
+        if document["format"] != FORMAT:
+            raise ValueError(f"format {document['format']!r}")
+    except MissingObject:
+        raise UserError(
+            "there is no finished backup", place, "give the place that `rollstream backup` wrote to"
+        ) from None
+    except (ValueError, KeyError, TypeError) as e:
+        raise UserError(f"the backup's manifest is damaged: {e}", f"{place}/{MANIFEST}", "take another copy") from e
+    return dict(document)
+
+
+def _settings(document: Mapping[str, Any], run: RunDir, overrides: dict[str, Any]) -> RunSettings:
+    """The backed-up settings with this place's cluster and store."""
+    import tomllib
+
+    values = tomllib.loads(document["settings"])
+    values["kafka"] = {**values.get("kafka", {}), "bootstrap": "", **overrides.pop("kafka", {})}
+    default = Store(url=f"file://{run.store.resolve()}").model_dump()
+    values["store"] = {**default, **overrides.pop("store", {})}
+    for name, value in overrides.items():
+        values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
+    return load(None, **values)
+
+
+def copy_in(
+    document: Mapping[str, Any],
+    settings: RunSettings,
+    cluster: Cluster,
+    source: ObjectStore,
+    target: ObjectStore,
+    say: Say,
+) -> Counts:
+    """Put objects, then records, then what consumers had committed. Raises UserError when topics hold anything."""
+    topics: Mapping[str, Mapping[str, Any]] = document["topics"]
+    taken = [place for place, span in archive.spans(cluster, list(topics)).items() if span.end]
+    if taken:
+        raise UserError(
+            f"topic {taken[0][0]} is not empty there ({len(taken)} partitions hold records)",
+            said(cluster),
+            "restore onto a cluster without these topics' records",
+        )
+    size = 0
+    for key, content in document["objects"].items():
+        data = source.get_content(content)
+        size += len(data)
+        if not target.put_if_absent(key, data) and digest_of(target.get(key)) != content.rpartition("/")[2]:
+            raise UserError(f"another object stands under {key}", str(target), "restore into an empty store")
+    say(f"{len(document['objects'])} objects, {size / 2**20:.1f} MB")
+    total = 0
+    with archive.Restorer(cluster) as restorer:
+        for name, partitions in topics.items():
+            for number, part in partitions.items():
+                span = Span(part["first"], part["end"])
+                count = restorer.partition(name, int(number), span, _records(source, part["segments"]))
+                total += count
+                say(f"{name}[{number}]: {count} records")
+        for group, offsets in document["groups"].items():
+            restorer.group(
+                group, {(name, int(number)): at for name, parts in offsets.items() for number, at in parts.items()}
+            )
+    return Counts(total, len(document["objects"]), size)
+
+
+def _records(source: ObjectStore, segments: Iterable[Mapping[str, Any]]) -> Iterator[Raw]:
+    for segment in segments:
+        yield from archive.unpack(source.get_content(segment["key"]))

@@ -1,0 +1,254 @@
+"""A run's records as they lie on the topics, copied into an object store and put back at the same offsets.
+
+Offsets matter: checkpoint manifests and consumer groups say how far they have read. So the copy keeps every record's
+offset, and putting back makes the same ones: what a log no longer holds at its beginning is filled up and deleted
+again, and a number that compaction removed is filled by a copy of the record after it, since repeats are harmless.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from schemas import codec
+from services.runtime.cluster import Cluster, connection, said
+from services.runtime.errors import UserError
+from services.runtime.store import ObjectStore
+
+SEGMENT_BYTES = 8 * 1024 * 1024
+SILENT_MS = 30_000
+_BATCH = 500
+_SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp_ms", pa.int64(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("header_names", pa.list_(pa.utf8()), nullable=False),
+        pa.field("header_values", pa.list_(pa.binary()), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Raw:
+    """One record byte for byte. Time is Unix milliseconds."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.value or b"") + len(self.key or b"") + sum(len(v) for _, v in self.headers) + 64
+
+
+@dataclass(frozen=True)
+class Span:
+    """What one partition's log holds: offsets first..end (end not included)."""
+
+    first: int
+    end: int
+
+
+def spans(cluster: Cluster, names: Sequence[str]) -> dict[tuple[str, int], Span]:
+    """The present span of every partition of the topics that exist, asked for in the given order of topics.
+
+    Asked effects first and causes last, no effect is in a span whose cause is not. Raises UserError.
+    """
+    consumer = _consumer(cluster)
+    found: dict[tuple[str, int], Span] = {}
+    try:
+        present = consumer.topics()
+        for name in names:
+            if name not in present:
+                continue
+            partitions = [TopicPartition(name, n) for n in sorted(consumer.partitions_for_topic(name) or ())]
+            ends = consumer.end_offsets(partitions, timeout_ms=SILENT_MS)
+            firsts = consumer.beginning_offsets(partitions, timeout_ms=SILENT_MS)
+            found |= {(p.topic, p.partition): Span(firsts[p], ends[p]) for p in partitions}
+    except KafkaError as e:
+        raise UserError(f"the broker does not answer: {e}", said(cluster), "see the broker's log") from e
+    finally:
+        consumer.close(timeout_ms=1000)
+    return found
+
+
+def read_raw(cluster: Cluster, topic: str, partition: int, span: Span) -> Iterator[Raw]:
+    """The records of a span in order. Raises UserError when the broker withholds them."""
+    consumer = _consumer(cluster)
+    place = TopicPartition(topic, partition)
+    try:
+        consumer.assign([place])
+        consumer.seek(place, span.first)
+        while consumer.position(place) < span.end:
+            batches = consumer.poll(timeout_ms=SILENT_MS)
+            if not batches and consumer.position(place) < span.end:
+                raise UserError(f"{topic}[{partition}] gives no records", said(cluster), "see the broker's log")
+            for record in batches.get(place, ()):
+                if record.offset >= span.end:
+                    return
+                yield Raw(record.offset, record.timestamp, record.key, record.value, tuple(record.headers or ()))
+    except KafkaError as e:
+        raise UserError(f"the broker does not answer: {e}", said(cluster), "see the broker's log") from e
+    finally:
+        consumer.close(timeout_ms=1000)
+
+
+def _consumer(cluster: Cluster) -> KafkaConsumer:
+    try:
+        return KafkaConsumer(
+            **connection(cluster, "recorder"),
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            allow_auto_create_topics=False,
+            max_partition_fetch_bytes=8 * 1024 * 1024,
+            bootstrap_timeout_ms=15_000,
+            metrics_enabled=False,
+        )
+    except KafkaError as e:
+        raise UserError(f"no broker answers: {e}", said(cluster), "start it, or correct the address") from e
+
+
+def pack(records: Sequence[Raw]) -> bytes:
+    """A segment: one Arrow IPC stream, compressed."""
+    columns = [
+        pa.array([r.offset for r in records], pa.int64()),
+        pa.array([r.timestamp_ms for r in records], pa.int64()),
+        pa.array([r.key for r in records], pa.binary()),
+        pa.array([r.value for r in records], pa.binary()),
+        pa.array([[name for name, _ in r.headers] for r in records], pa.list_(pa.utf8())),
+        pa.array([[value for _, value in r.headers] for r in records], pa.list_(pa.binary())),
+    ]
+    out = io.BytesIO()
+    batch = pa.record_batch(columns, schema=_SCHEMA)
+    with pa.ipc.new_stream(out, _SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(batch)
+    return out.getvalue()
+
+
+def unpack(segment: bytes) -> Iterator[Raw]:
+    """The records of a segment. Raises codec.ContractViolation for bytes that are none."""
+    try:
+        table = pa.ipc.open_stream(segment).read_all()
+        if table.schema != _SCHEMA:
+            raise codec.ContractViolation("segment", "another schema")
+        columns = [column.to_pylist() for column in table.columns]
+    except (pa.ArrowInvalid, OSError) as e:
+        raise codec.ContractViolation("segment", f"not an archived segment: {e}") from e
+    for offset, timestamp, key, value, names, values in zip(*columns, strict=True):
+        yield Raw(offset, timestamp, key, value, tuple(zip(names, values, strict=True)))
+
+
+def store_partition(
+    store: ObjectStore, records: Iterator[Raw], done: Callable[[int], None] = lambda count: None
+) -> list[dict[str, Any]]:
+    """Copy records into content-addressed segments; their keys with first and last offset and count, in order."""
+    segments: list[dict[str, Any]] = []
+    held: list[Raw] = []
+    size = 0
+
+    def flush() -> None:
+        key = store.put_content(pack(held))
+        segments.append({"key": key, "first": held[0].offset, "last": held[-1].offset, "count": len(held)})
+        done(len(held))
+
+    for record in records:
+        held.append(record)
+        size += record.size
+        if size >= SEGMENT_BYTES:
+            flush()
+            held, size = [], 0
+    if held:
+        flush()
+    return segments
+
+
+class Restorer:
+    """Puts records back. A context manager; every record is acknowledged when it ends without an error."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        options = connection(cluster, "operator")
+        try:
+            self._producer = KafkaProducer(
+                **options, enable_idempotence=True, acks="all", compression_type="zstd", linger_ms=20,
+                max_request_size=codec.MAX_BYTES + 1024 * 1024, allow_auto_create_topics=False, metrics_enabled=False,
+                bootstrap_timeout_ms=15_000,
+            )  # fmt: skip
+            self._admin = KafkaAdminClient(**options, bootstrap_timeout_ms=15_000)
+        except KafkaError as e:
+            raise UserError(f"no broker answers: {e}", said(cluster), "start it, or correct the address") from e
+        self._failures: list[BaseException] = []
+
+    def partition(self, topic: str, number: int, span: Span, records: Iterator[Raw]) -> int:
+        """Fill one empty partition so that every record has its old offset; returns how many were written."""
+        blank = Raw(-1, 0, None, b"", ())  # stands only where it is deleted again
+        last = blank
+        at = written = 0
+        for record in records:
+            while at < record.offset:
+                self._send(topic, number, record if at >= span.first else blank)
+                at += 1
+            self._send(topic, number, record)
+            last = record
+            at += 1
+            written += 1
+        while at < span.end:
+            self._send(topic, number, last)
+            at += 1
+        self.settle()
+        gone = span.end if written == 0 else span.first
+        if gone:
+            self._admin.delete_records({TopicPartition(topic, number): gone}, timeout_ms=SILENT_MS)
+        return written
+
+    def _send(self, topic: str, number: int, record: Raw) -> None:
+        future = self._producer.send(
+            topic, value=record.value, key=record.key, headers=list(record.headers), partition=number,
+            timestamp_ms=record.timestamp_ms or None,
+        )  # fmt: skip
+        future.add_errback(self._failures.append)
+
+    def settle(self) -> None:
+        """Wait for every acknowledgement. Raises UserError when one was refused."""
+        self._producer.flush(timeout=120)
+        if self._failures:
+            raise UserError(f"the broker refused a record: {self._failures[0]}", said(self._cluster), "see its log")
+
+    def group(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Set what a consumer group has committed."""
+        wanted = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}
+        self._admin.alter_group_offsets(name, wanted)
+
+    def __enter__(self) -> Restorer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._producer.close(timeout=10)
+        self._admin.close()
+
+
+def committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[tuple[str, int], int]]:
+    """What the groups that exist have committed."""
+    admin = KafkaAdminClient(**connection(cluster, "operator"), bootstrap_timeout_ms=15_000)
+    try:
+        found: dict[str, dict[tuple[str, int], int]] = {}
+        for group in groups:
+            offsets = admin.list_group_offsets({group: None}).get(group, {})
+            found[group] = {(p.topic, p.partition): o.offset for p, o in offsets.items() if o.offset >= 0}
+        return {group: offsets for group, offsets in found.items() if offsets}
+    except KafkaError as e:
+        raise UserError(f"the broker does not answer: {e}", said(cluster), "see the broker's log") from e
+    finally:
+        admin.close()
