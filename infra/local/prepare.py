@@ -12,13 +12,16 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from infra.local.child import ENVIRONMENT, PARENT
 from infra.local.rundir import RunDir, write_atomic
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings
 from services.runtime.store import ObjectStore, open_store
+
+if TYPE_CHECKING:
+    from services.tasks.taskset import TaskSet
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -28,18 +31,43 @@ def cache_folder() -> Path:
     return Path(os.environ.get("ROLLSTREAM_CACHE") or Path.home() / ".cache" / "rollstream")
 
 
-def store_task_set(settings: RunSettings, store: ObjectStore) -> str:
-    """Build the task set and put its public and hidden halves into the store; returns its digest."""
+def build_task_set(settings: RunSettings) -> TaskSet:
+    """The task set that the settings name, both halves."""
     from services.tasks.build import build_catalogue
     from services.tasks.quixbugs import load_quixbugs
 
     source = settings.tasks.source
-    taskset = build_catalogue(settings.tasks.seed) if source == "catalogue" else load_quixbugs(Path(source))
+    return build_catalogue(settings.tasks.seed) if source == "catalogue" else load_quixbugs(Path(source))
+
+
+def store_task_set(taskset: TaskSet, store: ObjectStore) -> str:
+    """Put the public and hidden halves into the store; returns the digest of the public one."""
     public, hidden = taskset.public_document(), taskset.hidden_document()
     digest = hashlib.sha256(public).hexdigest()
     store.put_if_absent(f"tasks/{digest}/public.json", public)
     store.put_if_absent(f"tasks/{digest}/hidden.json", hidden)
     return digest
+
+
+def store_certificates(settings: RunSettings, taskset: TaskSet, store: ObjectStore, digest: str) -> str:
+    """Put the certificates beside the task set; returns a notice of what is left out of training ("": nothing).
+
+    Raises UserError when the run would train on check-sets that are not certified and the settings do not allow it.
+    """
+    from services.tasks import certificates, training
+    from services.tasks.taskset import TRAIN
+
+    named = settings.tasks.certificates
+    try:
+        document = Path(named).read_bytes() if named else certificates.shipped()
+    except OSError as error:
+        raise UserError(f"the certificates cannot be read: {error}", "tasks.certificates", "check the path") from error
+    held = training.read(document, named or "the shipped certificates")
+    found = training.trainable(
+        taskset.split(TRAIN), held, settings.tasks.allow_uncertified or not settings.dispatch.updates
+    )
+    store.put(training.object_key(digest), document)
+    return found.notice()
 
 
 def cold_start(settings: RunSettings, run: RunDir, progress: Progress) -> tuple[Path, dict[str, Any]]:
@@ -104,7 +132,11 @@ def prepare(settings: RunSettings, run: RunDir, progress: Progress) -> RunSettin
     run.create(settings)
     store = open_store(settings.store)
     progress({"event": "tasks", "text": "generating the task set"})
-    digest = store_task_set(settings, store)
+    taskset = build_task_set(settings)
+    digest = store_task_set(taskset, store)
+    notice = store_certificates(settings, taskset, store, digest)
+    if notice:
+        progress({"event": "tasks", "text": notice})
     settings = settings.model_copy(update={"taskset_digest": digest})
     run.create(settings)
     folder, report = cold_start(settings, run, progress)

@@ -26,6 +26,8 @@ from services.runtime.errors import UserError
 from services.runtime.loop import run_service
 from services.runtime.settings import RunSettings
 from services.runtime.store import MissingObject, ObjectStore
+from services.tasks import training
+from services.tasks.certificates import Certificates
 from services.tasks.taskset import HELDOUT_BUGS, HELDOUT_FAMILIES, TRAIN, BadDocument, TaskSet, load_public
 
 SPEC = ServiceSpec(
@@ -95,12 +97,27 @@ def evaluation_plan(settings: RunSettings, tasks: TaskSet) -> EvaluationPlan:
     return EvaluationPlan(sets, wanted.samples)
 
 
+def training_tasks(context: ServiceContext, tasks: TaskSet) -> list[Task]:
+    """The tasks that may be trained on, by the run's certificates. Raises UserError where these do not suffice."""
+    settings = context.settings
+    key = training.object_key(settings.taskset_digest)
+    try:
+        held = training.read(context.store.get(key), key)
+    except MissingObject:
+        held = Certificates()
+    allowed = settings.tasks.allow_uncertified or not settings.dispatch.updates
+    found = training.trainable(tasks.split(TRAIN), held, allowed)
+    if found.left_out:
+        context.log.warning("quarantined tasks left out of training", tasks=dict(found.left_out))
+    return [Task(fixture.task_id, fixture.family) for fixture in found.fixtures]
+
+
 def make_core(context: ServiceContext) -> EndingCore:
     """The core as configured, with its metrics and alarms."""
     settings = context.settings
     tasks = load_tasks(context.store, settings.taskset_digest)
-    training = [Task(fixture.task_id, fixture.family) for fixture in tasks.split(TRAIN)]
-    if not training and settings.dispatch.updates:
+    selectable = training_tasks(context, tasks)
+    if not selectable and settings.dispatch.updates:
         raise UserError("the task set has no training tasks", settings.taskset_digest, "choose another tasks.source")
     fixtures = {fixture.task_id: fixture for fixture in tasks.fixtures}
     planner = Planner(settings.run_id, settings.seed, settings.taskset_digest, fixtures, settings.sampling)
@@ -112,7 +129,7 @@ def make_core(context: ServiceContext) -> EndingCore:
     alarms = Gauge("rlvr_dispatch_overdue", "groups and versions named overdue since start", registry=context.registry)
     core = EndingCore(
         planner,
-        training,
+        selectable,
         evaluation_plan(settings, tasks),
         Credit(settings.admission.max_lag, settings.dispatch.batch_groups, settings.dispatch.updates),
         group_size=settings.dispatch.group_size,

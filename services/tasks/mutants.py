@@ -107,15 +107,21 @@ def _tests_and_returns(function: ast.stmt) -> Iterator[tuple[str, int, ast.stmt]
 
 @dataclass(frozen=True)
 class Sample:
-    """Distinct inputs of a check-set with its trusted answers."""
+    """Distinct inputs among `drawn` of a check-set, with its trusted answers."""
 
     check: CheckSet
     inputs: tuple[tuple[Any, ...], ...]
     answers: tuple[Outcome, ...]
+    drawn: int
+
+    @property
+    def told(self) -> str:
+        """How large it is, in words."""
+        return f"{len(self.inputs)} different inputs of {self.drawn} generated ones"
 
     def agrees(self, at: int, got: Outcome | None) -> bool:
         """Whether `got` is right for input `at` (None: no answer)."""
-        return got is not None and self.check.agrees(self.answers[at], got)
+        return got is not None and self.check.agrees(self.answers[at], got, self.inputs[at])
 
 
 def draw_sample(check: CheckSet, rng: Random, size: int = SAMPLE) -> Sample:
@@ -127,7 +133,7 @@ def draw_sample(check: CheckSet, rng: Random, size: int = SAMPLE) -> Sample:
             found.setdefault(values.dumps(args), args)
             drawn += 1
     inputs = tuple(found.values())[:size]
-    return Sample(check, inputs, tuple(check.expected(args) for args in inputs))
+    return Sample(check, inputs, tuple(check.expected(args) for args in inputs), drawn)
 
 
 def equivalent(check: CheckSet, survivors: Sequence[Mutant], rng: Random) -> tuple[tuple[Mutant, ...], str]:
@@ -142,12 +148,12 @@ def equivalent(check: CheckSet, survivors: Sequence[Mutant], rng: Random) -> tup
     (reference,) = check.reference.values()
     if not any(_guarded_differs(sample, reference, limit=_TRUSTED)):
         alike = [mutant for mutant in survivors if not any(_guarded_differs(sample, mutant.source))]
-        return tuple(alike), f"equal on {len(sample.inputs)} generated inputs, asked in the trusted process"
+        return tuple(alike), f"equal on {sample.told}, asked in the trusted process"
     with Bench() as bench:
         if any(_bench_differs(bench, sample, reference)):
             return (), "equivalence was not decided: the reference itself could not be asked"
         alike = [mutant for mutant in survivors if not any(_bench_differs(bench, sample, mutant.source))]
-    return tuple(alike), f"equal on {len(sample.inputs)} generated inputs, asked in a process of their own"
+    return tuple(alike), f"equal on {sample.told}, asked in a process of their own"
 
 
 def _guarded_differs(sample: Sample, source: str, limit: int | None = None) -> Iterator[bool]:

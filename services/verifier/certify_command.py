@@ -17,7 +17,8 @@ from services.tasks import certificates
 from services.tasks.certificates import CONFIDENCE, Certificate, Certificates
 from services.tasks.commands import Source, load
 from services.tasks.fixture import CheckSet
-from services.tasks.taskset import BadDocument, TaskSet, UnknownTask
+from services.tasks.taskset import TaskSet, UnknownTask
+from services.tasks.training import read
 
 if TYPE_CHECKING:
     from services.verifier.attribution import Facts
@@ -56,7 +57,7 @@ def certify(
         raise UserError("some tasks or all of them?", "rollstream tasks certify", "name task ids, or give --all")
     tasks = load(source)
     checks = _chosen(tasks, task_ids, source)
-    kept = _read(out.read_bytes(), str(out)) if out.exists() else Certificates()
+    kept = read(out.read_bytes(), str(out)) if out.exists() else Certificates()
     waiting = [check for check in checks if replace or kept.get(check.digest) is None]
     if waiting:
         with _certifier(backend, config, runs, seed) as make:
@@ -74,24 +75,18 @@ def _chosen(tasks: TaskSet, task_ids: Sequence[str] | None, source: str) -> list
         raise UserError(str(error), f"tasks of {source}", "see `rollstream tasks list`") from error
 
 
-def _read(document: bytes, where: str) -> Certificates:
-    try:
-        return certificates.load(document)
-    except BadDocument as error:
-        raise UserError(str(error), where, "give another file, or make it again with `tasks certify`") from error
-
-
 @contextmanager
 def _certifier(backend: str, config: Path | None, runs: int, seed: int) -> Iterator[Make]:
     """The verifier's own way to run a check, on the configured backend, self-tested."""
     from services.runtime import settings as configuration
     from services.runtime.jail.backend import open_backend
     from services.verifier import main, trial
+    from services.verifier.attribution import Boots
     from services.verifier.certify import Certifier, Setting
 
     overrides = {"isolation": {"backend": backend}} if backend else {}
     settings = configuration.load(config, **overrides)
-    bounds = main.bounds(settings.verifier)
+    bounds, boots = main.bounds(settings.verifier), Boots()
     workers = len(os.sched_getaffinity(0)) + 1
     with open_backend(settings.isolation, 2 * workers) as host:
         host.check()
@@ -99,7 +94,7 @@ def _certifier(backend: str, config: Path | None, runs: int, seed: int) -> Itera
         setting = Setting(digest, host.name, bounds.limits.cpu_s, workers, runs, seed)
 
         def check_run(tree: Mapping[str, str], check: CheckSet, trial_seed: int) -> Facts:
-            return trial.run(host, tree, check, trial_seed, bounds)
+            return boots.seen(trial.run(host, tree, check, trial_seed, bounds))
 
         yield lambda progress: Certifier(check_run, setting, progress)
 
@@ -173,7 +168,7 @@ def list_certificates(
     """List certificates: state, kill rate, flake bound, version, and why a check-set is quarantined."""
     where = str(file) if file else "the shipped certificates"
     try:
-        kept = _read(file.read_bytes() if file else certificates.shipped(), where)
+        kept = read(file.read_bytes() if file else certificates.shipped(), where)
     except OSError as error:
         raise UserError(
             f"cannot read certificates: {error}", where, "give a file that `tasks certify` wrote"
