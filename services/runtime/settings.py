@@ -132,6 +132,7 @@ class Sandbox(Section):
 
     workers: int = Field(2, ge=1)
     workspaces: int = Field(160, ge=1, description="live workspaces in one sandbox service")
+    pool: int = Field(8, ge=0, description="started jails that wait for a workspace; 0: each gets a fresh one")
     cpu_s: float = Field(0.1, gt=0, description="CPU seconds of one public check run")
     wall_s: float = Field(5.0, gt=0)
     memory_mb: int = Field(256, ge=32)

@@ -11,8 +11,8 @@ from typing import Literal, Protocol
 from schemas.sandbox import SandboxCommand, SandboxResult
 from schemas.topics import SANDBOX_RESULT
 from services.runtime.core import BaseCore, Effects, Job, Message, Output, Position, finished
-from services.runtime.jail.session import Server
 from services.runtime.settings import Sandbox
+from services.sandbox.reset import Warm
 from services.sandbox.workspace import Done, Operation, Workspace
 from services.tasks.fixture import Fixture
 
@@ -28,6 +28,13 @@ class Operates(Protocol):
     """What carries out operations, on worker threads."""
 
     def operate(self, workspace: Workspace, operation: Operation) -> Done: ...
+
+    def let_go(self, warm: Warm) -> None: ...
+
+    @property
+    def short(self) -> bool: ...
+
+    def fill(self) -> bool: ...
 
 
 @dataclass(eq=False)
@@ -57,7 +64,8 @@ class SandboxCore(BaseCore):
         self._now_ms = now_ms
         self._made = 0
         self._held: OrderedDict[str, _Held] = OrderedDict()  # by trial id, least recently used first
-        self._to_close: list[Server] = []
+        self._released: list[Warm] = []
+        self._filling = False
 
     def revoked(self, partitions: frozenset[int]) -> None:
         for held in [one for one in self._held.values() if one.workspace.partition in partitions]:
@@ -71,7 +79,18 @@ class SandboxCore(BaseCore):
                 break
             if held.running is None:
                 self._drop(held)
-        return self._closing()
+        effects = self._closing()
+        if self._operator.short and not self._filling:
+            self._filling = True
+            effects.jobs.append(Job(self._operator.fill, self._filled))
+        return effects
+
+    def _filled(self, more: bool | Exception) -> Effects:
+        self._filling = False
+        if more is not True:
+            return Effects()
+        self._filling = True
+        return Effects(jobs=[Job(self._operator.fill, self._filled)])
 
     def handle(self, message: Message, now_ms: int) -> Effects:
         command = message.record
@@ -127,7 +146,7 @@ class SandboxCore(BaseCore):
             min(command.cpu_s, self._settings.cpu_s),
             min(command.wall_s, self._settings.wall_s),
         )
-        if held.workspace.server is None:
+        if held.workspace.warm is None:
             self._make_jail_room()
         run = functools.partial(self._operator.operate, held.workspace, operation)
         # No partition: a result that came too late still has to close the workspace's jail.
@@ -201,9 +220,9 @@ class SandboxCore(BaseCore):
             self._retire(held)
 
     def _retire(self, held: _Held) -> None:
-        server = held.workspace.release()
-        if server is not None:
-            self._to_close.append(server)
+        warm = held.workspace.release()
+        if warm is not None:
+            self._released.append(warm)
 
     def _make_room(self) -> None:
         idle = [held for held in self._held.values() if held.running is None]
@@ -212,19 +231,15 @@ class SandboxCore(BaseCore):
 
     def _make_jail_room(self) -> None:
         """At most `settings.workspaces` live jails: the least recently used idle one gives its place."""
-        live = [held for held in self._held.values() if held.workspace.server is not None or held.running is not None]
+        live = [held for held in self._held.values() if held.workspace.warm is not None or held.running is not None]
         idle = [held for held in live if held.running is None]
         for held in idle[: max(0, len(live) - self._settings.workspaces)]:
             self._retire(held)
 
     def _closing(self) -> Effects:
-        """Jobs that close jails: it takes milliseconds, so not under the core's lock."""
-        servers, self._to_close = self._to_close, []
-        return Effects(jobs=[Job(functools.partial(_close, server), _nothing) for server in servers])
-
-
-def _close(server: Server) -> None:
-    server.jail.close()
+        """Jobs that give jails back: resetting or ending one takes milliseconds, so not under the core's lock."""
+        released, self._released = self._released, []
+        return Effects(jobs=[Job(functools.partial(self._operator.let_go, warm), _nothing) for warm in released])
 
 
 def _nothing(result: object) -> Effects:

@@ -14,7 +14,9 @@ from services.runtime.jail.limits import MIB, Limits
 from services.runtime.loop import run_service
 from services.runtime.settings import RunSettings, Sandbox
 from services.runtime.store import CorruptObject, MissingObject, ObjectStore
+from services.sandbox import metrics
 from services.sandbox.core import SandboxCore
+from services.sandbox.pool import Pool
 from services.sandbox.workspace import Known, Operator
 from services.tasks.fixture import Fixture
 from services.tasks.taskset import BadDocument, TaskSet, load_public
@@ -54,7 +56,8 @@ def main(settings: RunSettings, ready_file: Path | None = None, health_port: int
     """Run until SIGTERM. Raises UserError when no sandbox can be made or one of the escape probes deviates."""
     wanted = settings.sandbox
     # A slot beside each live jail for every worker: one may be closing while the next starts.
-    host = open_backend(settings.isolation, min(SLOTS, wanted.workspaces + 2 * wanted.workers))
+    host = open_backend(settings.isolation, min(SLOTS, wanted.workspaces + 2 * wanted.workers + wanted.pool))
+    pool = Pool(host, limits(wanted), wanted.pool)
     try:
         host.check()
 
@@ -66,11 +69,13 @@ def main(settings: RunSettings, ready_file: Path | None = None, health_port: int
                 except (MissingObject, CorruptObject, BadDocument) as error:
                     what = f"the run's task set cannot be read: {error}"
                     raise UserError(what, f"tasks/{settings.taskset_digest}", "prepare the run again") from error
-            operator = Operator(host, limits(wanted), Known())
+            metrics.register(pool, context.registry)
+            operator = Operator(pool, Known())
             generation = f"{host.label}@{context.clock.now_ms()}"
             return SandboxCore(wanted, tasks.fixture, operator, generation, context.clock.now_ms)
 
         spec = ServiceSpec("sandbox", inputs=(SANDBOX_COMMAND,), workers=wanted.workers, max_jobs=256)
         return run_service(spec, make_core, settings, ready_file=ready_file, health_port=health_port)
     finally:
+        pool.close()
         host.close()

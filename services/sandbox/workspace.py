@@ -1,7 +1,8 @@
 """One trial attempt's workspace: the source as text on this side, and a warm jail that only ever runs checks.
 
 The jail cannot alter the source, so the diff that is submitted is what the edits made and nothing else; a jail that
-broke or was given up for another workspace is started again at the next run without the policy noticing.
+broke or was given up for another workspace is replaced at the next run without the policy noticing. Every run starts
+from a jail that is fresh or was reset and proved clean (pool.py), so that no run leaves anything to the next one.
 """
 
 from __future__ import annotations
@@ -9,28 +10,27 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
 from services.runtime.jail import program
-from services.runtime.jail.backend import Backend
-from services.runtime.jail.limits import JailFault, Limits
-from services.runtime.jail.session import Server
+from services.runtime.jail.limits import JailFault
+from services.runtime.jail.session import Program, Transcript
 from services.sandbox import checks, edits
 from services.sandbox.checks import Observation
 from services.sandbox.diff import render
 from services.sandbox.edits import Refusal
+from services.sandbox.pool import Pool
+from services.sandbox.reset import Warm
 from services.tasks.fixture import Fixture
 
-BOOT_S = 15.0
-_LAUNCH_TRIES = 2
 _STABLE_ENDINGS = frozenset({"complete", "limit"})
 
 
 @dataclass
 class Workspace:
-    """State of one attempt. `tree` changes only through `Operator`; `server` is the live jail, if there is one."""
+    """State of one attempt. `tree` changes only through `Operator`; `warm` is the live jail, if there is one."""
 
     trial_id: str
     attempt: int
@@ -38,15 +38,15 @@ class Workspace:
     generation: str
     fixture: Fixture
     tree: dict[str, str] = field(default_factory=dict)
-    server: Server | None = None
+    warm: Warm | None = None
 
     def __post_init__(self) -> None:
         self.tree = dict(self.fixture.base_tree)
 
-    def release(self) -> Server | None:
-        """Take the live jail away; the caller closes it."""
-        server, self.server = self.server, None
-        return server
+    def release(self) -> Warm | None:
+        """Take the live jail away; the caller gives it back or closes it."""
+        warm, self.warm = self.warm, None
+        return warm
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,8 @@ def _key(fixture: Fixture, tree: Mapping[str, str]) -> tuple[str, str]:
 class Operator:
     """Carries out operations; thread-safe as long as no workspace has two at once."""
 
-    def __init__(self, host: Backend, limits: Limits, known: Known) -> None:
-        self._host = host
-        self._limits = limits
+    def __init__(self, pool: Pool, known: Known) -> None:
+        self._pool = pool
         self._known = known
         self._tools: dict[str, Callable[[Workspace, Operation], Done]] = {
             "test": self._test,
@@ -178,35 +177,49 @@ class Operator:
             asked = checks.program_of(workspace.fixture, workspace.tree)
         except program.NoEntry as error:
             return Done(str(error), passed=False)
-        server = workspace.server or self._launch(workspace)
-        before = server.jail.cpu_s()
-        transcript = server.run(asked, checks.calls(workspace.fixture), operation.cpu_s, operation.wall_s)
-        after = server.jail.cpu_s()
+        warm = self._warm(workspace)
+        before = warm.server.jail.cpu_s()
+        transcript = self._run(warm, workspace.fixture, asked, operation)
+        after = warm.server.jail.cpu_s()
         observation = checks.observe(workspace.fixture, transcript)
-        if not server.usable:
+        if not warm.server.usable:
             workspace.release()
-            server.jail.close()
+            warm.close()
         if transcript.ending in _STABLE_ENDINGS:
             self._known.put(workspace.fixture, workspace.tree, observation)
         used = None if before is None or after is None else max(0.0, after - before)
         return Done(observation.text, passed=observation.passed, cpu_s=used)
 
-    def _launch(self, workspace: Workspace) -> Server:
-        """A fresh jail; one more try on another slot before it counts as a fault."""
-        processes = 0 if self._host.counts_processes else self._limits.processes
-        for tries in range(_LAUNCH_TRIES):
-            try:
-                jail = self._host.launch(self._limits)
-                try:
-                    workspace.server = Server(jail, self._limits, BOOT_S, processes)
-                except JailFault:
-                    jail.close()
-                    raise
-                return workspace.server
-            except JailFault:
-                if tries == _LAUNCH_TRIES - 1:
-                    raise
-        raise AssertionError("unreachable")
+    def _run(self, warm: Warm, fixture: Fixture, asked: Program, operation: Operation) -> Transcript:
+        """Run the checks; files that the jail shows already are not sent again."""
+        sent = {path: text for path, text in asked.files.items() if warm.files.get(path) != text}
+        warm.runs += 1
+        program_sent = replace(asked, files=sent)
+        return warm.server.run(program_sent, checks.calls(fixture), operation.cpu_s, operation.wall_s)
+
+    def _warm(self, workspace: Workspace) -> Warm:
+        """The workspace's jail if it can be made clean, else another. Raises JailFault."""
+        warm = workspace.warm
+        if warm is not None and not self._pool.clean(warm):
+            workspace.release()
+            warm.close()
+            warm = None
+        if warm is None:
+            warm = workspace.warm = self._pool.take(workspace.fixture.base_tree, workspace.fixture.digest)
+        return warm
+
+    def let_go(self, warm: Warm) -> None:
+        """A workspace that is gone, or has waited longest, gives its jail back."""
+        self._pool.give(warm)
+
+    @property
+    def short(self) -> bool:
+        """Whether the pool wants more jails."""
+        return self._pool.short
+
+    def fill(self) -> bool:
+        """Start one more jail for the pool, if one is wanted; whether to ask again."""
+        return self._pool.fill()
 
 
 def _path(workspace: Workspace, found: Mapping[str, Any]) -> str:

@@ -72,6 +72,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def shows_files(self) -> bool:
+        """Whether `Options.files` can be had here; where not, `launch` refuses them and files go through the pipe."""
+        ...
+
+    @property
     def free(self) -> int:
         """How many slots have no jail."""
         ...

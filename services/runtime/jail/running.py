@@ -51,6 +51,8 @@ class BubblewrapJail:
         self._spawner = host.spawner_pid
         self.started_s = time.monotonic()
         self.closed = False
+        self.private = host.private_mounts
+        """Whether its /tmp was mounted by us, and so can be looked into from here."""
         self._condemned = False
 
     @property

@@ -5,10 +5,12 @@ import json
 import pytest
 
 from schemas.sandbox import SandboxResult
+from services.runtime.jail.backend import Options
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import MIB, JailFault, Limits
 from services.runtime.settings import Sandbox
 from services.sandbox.core import SandboxCore
+from services.sandbox.pool import Pool
 from services.sandbox.workspace import Known, Operator
 from services.verifier.admission import admit
 from tests.services.jails import ADD_FIX, Deliver, add_fixture, command
@@ -17,13 +19,13 @@ FIXTURE = add_fixture()
 LIMITS = Limits(memory_bytes=96 * MIB, processes=12, cpu_s=30)
 
 
-def made(host: JailHost, fixture=FIXTURE, **changes) -> Deliver:
+def made(host: JailHost, fixture=FIXTURE, pool: int = 0, **changes) -> Deliver:
     def find(taskset: str, task_id: str):
         if task_id != fixture.task_id:
             raise KeyError(task_id)
         return fixture
 
-    operator = Operator(host, LIMITS, Known())
+    operator = Operator(Pool(host, LIMITS, pool), Known())
     core = SandboxCore(Sandbox(**changes), find, operator, "gen", lambda: 2_000)
     return Deliver(core, "sandbox.command.v1")
 
@@ -182,7 +184,7 @@ def test_more_workspaces_than_jails_share_them_without_losing_anything(host: Jai
 def test_infrastructure_is_named_and_is_not_the_policys_fault(host: JailHost, monkeypatch: pytest.MonkeyPatch) -> None:
     deliver = made(host)
 
-    def broken(limits: Limits) -> None:
+    def broken(limits: Limits, options: Options) -> None:
         raise JailFault("control group cannot be made")
 
     monkeypatch.setattr(host, "launch", broken)
