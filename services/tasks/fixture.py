@@ -291,6 +291,7 @@ class CheckSet:
         """Arguments of one trial in the order to ask them; no two share a mutable object.
 
         E3: `cases_per_trial` argument tuples, of which the decoys and a tenth of repeats are part, the rest fresh.
+        Where the contract has exceptions, at least one must raise: a handler that catches all is no answer.
         E2: every fixed case, and a tenth of them again.
         """
         if self.evidence == "E3":
@@ -307,7 +308,11 @@ class CheckSet:
         repeats = round(self.cases_per_trial * REPEAT_SHARE)
         chosen = [example.args for example in self.decoys]
         source = oracle(self.problem, self.oracle_digest)
-        chosen += [source.generate(rng) for _ in range(self.cases_per_trial - repeats - len(chosen))]
+        fresh = [source.generate(rng) for _ in range(self.cases_per_trial - repeats - len(chosen))]
+        raising = source.raising(rng) if fresh else None
+        if raising is not None:
+            fresh[-1] = raising
+        chosen += fresh
         return chosen + [rng.choice(chosen) for _ in range(repeats)]
 
     def expected(self, args: tuple[Any, ...]) -> Outcome:

@@ -13,6 +13,9 @@ Predicate = Callable[[tuple[Any, ...], Any], bool]
 """Says whether a returned value is a right answer for a call's arguments; named by its `__name__`."""
 
 
+_RAISING_DRAWS = 64
+
+
 class OracleMismatch(ValueError):
     """A check set was made with another reference or generator than this catalogue's."""
 
@@ -52,6 +55,15 @@ class Oracle:
     def generate(self, rng: Random) -> tuple[Any, ...]:
         """Fresh arguments inside the problem's precondition."""
         return self._problem.generate(rng)
+
+    def raising(self, rng: Random) -> tuple[Any, ...] | None:
+        """Fresh arguments for which the call must raise; None where the contract has no such or none came up."""
+        if self._problem.raises:
+            for _ in range(_RAISING_DRAWS):
+                args = self._problem.generate(rng)
+                if self.answer(args).error is not None:
+                    return args
+        return None
 
     def answer(self, args: tuple[Any, ...]) -> Outcome:
         """What the reference does on a copy of `args`. Raises ReferenceFault for an exception it does not declare."""
