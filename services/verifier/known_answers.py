@@ -100,7 +100,7 @@ class KnownAnswers:
         self._recent.move_to_end(check.digest)
         while len(self._recent) > REMEMBERED:
             self._recent.popitem(last=False)
-        if self._chance.random() >= self._settings.canary_share:
+        if not self._strikes(self._settings.canary_share):
             return None
         kind: Literal["reference", "known_bad"] = "reference" if self._chance.random() < 0.5 else "known_bad"
         found = [item for one in self._recent.values() if not quarantined(one.digest) for item in _trees(one, kind)]
@@ -114,13 +114,16 @@ class KnownAnswers:
 
     def again(self, record: RolloutCompleted, check: CheckSet, admitted: Admitted) -> KnownAnswer | None:
         """The audit of a pass, mostly none."""
-        if self._chance.random() >= self._settings.audit_share:
+        if not self._strikes(self._settings.audit_share):
             return None
         audit_id = f"audit:{record.trial_id}.{record.attempt}"
         return KnownAnswer(
             audit_id, "audit", record.run_id, check, admitted, self._course(audit_id, AUDIT_FACTOR, thorough=True),
             record.trial_id, record.policy_version,
         )  # fmt: skip
+
+    def _strikes(self, share: float) -> bool:
+        return share > 0 and self._chance.random() < share
 
     def _course(self, name: str, factor: int = 1, thorough: bool = False) -> Course:
         return Course(name, factor * self._settings.trials, self._settings.infra_retries, thorough)
