@@ -73,7 +73,11 @@ class Comparison:
         except values.ValueCodecError:
             return "undecodable"
         expected = self._expected[index]
-        if self._check.agrees(expected, got, self._calls[index]):
+        try:
+            right = self._check.agrees(expected, got, self._calls[index])
+        except Exception:  # the value is the candidate's: one that breaks the comparison is wrong, not a fault of ours
+            return "uncomparable"
+        if right:
             return None
         return "wrong_value" if got.error is None and expected.error is None else "wrong_exception"
 
