@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 COPIES = 2
+"""Must-fail copies of every test beside the real one."""
 
 
 class NoCanary(ValueError):
@@ -19,53 +20,78 @@ class NoCanary(ValueError):
 
 @dataclass(frozen=True)
 class Variants:
-    """The files as they are and `COPIES` changed ones, all written by the same printer so that they look alike.
+    """1 + `COPIES` versions of the files, in each of which some tests are real and the others changed.
 
-    `changed` are the ids (file, `::`, names; no parameters) of the tests that were changed, in every copy.
+    `real`: of every test that can be changed (file, `::`, names; no parameters), the version in which it is as it was.
     """
 
-    honest: Mapping[str, str]
-    copies: tuple[Mapping[str, str], ...]
-    changed: tuple[str, ...]
+    versions: tuple[Mapping[str, str], ...]
+    real: Mapping[str, int]
 
 
 def variants(files: Mapping[str, str], rng: random.Random) -> Variants:
-    """Make the copies. Raises NoCanary when no test can be changed, SyntaxError for files that are not Python.
+    """Make the versions. Raises NoCanary when no test can be changed, SyntaxError for files that are not Python.
 
     A test qualifies by an assert in its outermost block, `==` (or `is`, for True, False, None) between a literal and
-    something else; in each copy one such literal per test is replaced by another of its kind. Declared nowhere: what a
-    test asserts unconditionally is its declaration.
+    something else. One such literal per test is replaced by another of its kind: the same one in every copy, by another
+    value in each where there is one, so that no majority tells which is real; and which version holds the real one is
+    drawn for every test. Nothing else declares it: what a test asserts unconditionally is its declaration.
     """
-    honest = {path: _printed(text) if path.endswith(".py") else text for path, text in files.items()}
-    copies = []
-    changed: list[str] = []
-    for _ in range(COPIES):
-        copy = dict(honest)
-        changed = []
-        for path, text in honest.items():
-            if path.endswith(".py"):
-                copy[path], names = _changed(text, rng)
-                changed += [f"{path}::{name}" for name in names]
-        copies.append(copy)
-    if not changed:
+    versions: list[dict[str, str]] = [{} for _ in range(1 + COPIES)]
+    real: dict[str, int] = {}
+    for path, text in files.items():
+        chosen = _chosen(ast.parse(text, path), rng) if path.endswith(".py") else {}
+        real.update({f"{path}::{name}": rng.randrange(len(versions)) for name in chosen})
+        for number, version in enumerate(versions):
+            wrong = {
+                name: (place, others[number - (number > real[f"{path}::{name}"])])
+                for name, (place, others) in chosen.items()
+                if number != real[f"{path}::{name}"]
+            }
+            version[path] = _changed(text, wrong) if path.endswith(".py") else text
+    if not real:
         raise NoCanary("no hidden test asserts that an answer equals a literal in its outermost block")
-    return Variants(honest, tuple(copies), tuple(changed))
+    return Variants(tuple(versions), real)
 
 
-def _printed(text: str) -> str:
-    return ast.unparse(ast.parse(text)) + "\n"
-
-
-def _changed(text: str, rng: random.Random) -> tuple[str, list[str]]:
-    module = ast.parse(text)
-    names = []
+def _chosen(module: ast.Module, rng: random.Random) -> dict[str, tuple[int, list[Any]]]:
+    """Of every test that qualifies: which of its places, and the wrong literal of each copy."""
+    found = {}
     for name, function in tests(module):
         places = list(_places(function))
         if places:
-            names.append(name)
-            compare, on_left = rng.choice(places)
-            _replace(compare, on_left, rng)
-    return ast.unparse(ast.fix_missing_locations(module)) + "\n", names
+            place = rng.randrange(len(places))
+            found[name] = (place, _others(ast.literal_eval(_side(*places[place])), rng))
+    return found
+
+
+def _others(value: Any, rng: random.Random) -> list[Any]:
+    wrong: list[Any] = []
+    for _ in range(20):  # True has one other only
+        made = other(value, rng)
+        if made not in wrong:
+            wrong.append(made)
+        if len(wrong) == COPIES:
+            return wrong
+    return (wrong * COPIES)[:COPIES]
+
+
+def _changed(text: str, wrong: Mapping[str, tuple[int, Any]]) -> str:
+    module = ast.parse(text)
+    for name, function in tests(module):
+        if name in wrong:
+            place, value = wrong[name]
+            compare, on_left = list(_places(function))[place]
+            literal = ast.parse(repr(value), mode="eval").body
+            if on_left:
+                compare.left = literal
+            else:
+                compare.comparators[0] = literal
+    return ast.unparse(ast.fix_missing_locations(module)) + "\n"
+
+
+def _side(compare: ast.Compare, on_left: bool) -> ast.expr:
+    return compare.left if on_left else compare.comparators[0]
 
 
 def tests(module: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -119,15 +145,6 @@ def _literal(node: ast.expr) -> tuple[Any] | None:
         return (ast.literal_eval(node),)
     except ValueError:
         return None
-
-
-def _replace(compare: ast.Compare, on_left: bool, rng: random.Random) -> None:
-    node = compare.left if on_left else compare.comparators[0]
-    wrong = ast.parse(repr(other(ast.literal_eval(node), rng)), mode="eval").body
-    if on_left:
-        compare.left = wrong
-    else:
-        compare.comparators[0] = wrong
 
 
 def other(value: Any, rng: random.Random) -> Any:

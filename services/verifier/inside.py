@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from services.tasks import values
 from services.tasks.fixture import CheckSet, HiddenTests
 from services.verifier import pytest_arguments
 from services.verifier.attribution import Facts
-from services.verifier.canaries import COPIES, Variants, variants
+from services.verifier.canaries import variants
 from services.verifier.measures import IMPORT_CPU_S, Measures
 from services.verifier.trial import Bounds, hash_seed
 
@@ -30,62 +30,55 @@ _PHASES = ("setup", "call", "teardown")
 _OUTCOMES = ("passed", "failed", "skipped", "xfail")
 
 
-@dataclass
 class Plan:
     """One trial's names and words, all drawn from its secret seed."""
 
-    tests: HiddenTests
-    rng: random.Random
-    variants: Variants = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.variants = variants(self.tests.files, self.rng)
-        self._used: set[str] = set()
-        self.runner, self.candidate, self.root = self._word(), self._word(), self._word()
-        self.folders = [self._word() for _ in range(1 + COPIES)]  # the first holds the tests as they are
+    def __init__(self, tests: HiddenTests, rng: random.Random) -> None:
+        self._rng = rng
+        self._variants = variants(tests.files, rng)
+        self.runner, self.candidate, self.root, self.nothing = (self._word() for _ in range(4))
+        self.folders = [self._word() for _ in self._variants.versions]
         self.labels = {folder: self._word() for folder in self.folders}
         self.words = {f"{when}.{outcome}": self._word() for when in _PHASES for outcome in _OUTCOMES}
-        self.separator = self.rng.choice("|;,:!~+")
+        self.separator = rng.choice("|;,:!~+")
         self.order = ["label", "word", "test"]
-        self.rng.shuffle(self.order)
-        self.expected = list(self.tests.expected)
-        self.rng.shuffle(self.expected)
-        self.canaries = [self._canary(test) for test in self.expected]
+        rng.shuffle(self.order)
+        self.expected = list(tests.expected)
+        rng.shuffle(self.expected)
+        self.processes = [self._process(test) for test in self.expected]
 
     def _word(self) -> str:
-        while True:
-            word = "w" + self.rng.randbytes(12).hex()
-            if word not in self._used:
-                self._used.add(word)
-                return word
+        return "w" + self._rng.randbytes(12).hex()
 
-    def _canary(self, test: str) -> str:
-        """The changed test that runs beside `test`: its own copy where it has one."""
+    def _process(self, test: str) -> tuple[tuple[str, str], list[tuple[str, str]]]:
+        """(folder, test) of the real test and of the must-fail copies beside it: its own, where it has any."""
         own = test.partition("[")[0]
-        return own if own in self.variants.changed else self.rng.choice(self.variants.changed)
+        real = self._variants.real
+        canary = own if own in real else self._rng.choice(list(real))
+        place = self._rng.choice(self.folders) if own not in real else self.folders[real[own]]
+        return (place, test), [(one, canary) for number, one in enumerate(self.folders) if number != real[canary]]
 
     def files(self, tree: Mapping[str, str]) -> dict[str, str]:
         """Everything that is laid out in the jail."""
         found = {f"{self.runner}.py": Path(__file__).with_name("inside_runner.py").read_text()}
         found.update({f"{self.candidate}/{path}": text for path, text in tree.items()})
-        found[f"{self.root}/{pytest_arguments.INI}"] = _INI_TEXT
-        for folder, files in zip(self.folders, (self.variants.honest, *self.variants.copies), strict=True):
+        found.update({f"{folder}/{pytest_arguments.INI}": _INI_TEXT for folder in (self.root, self.nothing)})
+        for folder, files in zip(self.folders, self._variants.versions, strict=True):
             found.update({f"{self.root}/{folder}/{path}": text for path, text in files.items()})
-        # An empty folder of its own, for the warm-up to find nothing in.
-        return {**found, f"{self.runner}-none/{pytest_arguments.INI}": _INI_TEXT}
+        return found
 
     def warm_up(self) -> dict[str, Any]:
-        """First question: load pytest."""
-        folder = f"{_HOME}/{self.runner}-none"
+        """First question: load pytest, on a folder without tests."""
+        folder = f"{_HOME}/{self.nothing}"
         return {"environment": pytest_arguments.ENVIRONMENT, "arguments": pytest_arguments.arguments(folder, [folder])}
 
     def job(self) -> dict[str, Any]:
-        """Second question: run every test with its canaries, in a drawn order."""
+        """Second question: run every test with its must-fail copies, in a drawn order."""
         root = f"{_HOME}/{self.root}"
         processes = []
-        for test, canary in zip(self.expected, self.canaries, strict=True):
-            nodes = [f"{root}/{folder}/{canary}" for folder in self.folders[1:]] + [f"{root}/{self.folders[0]}/{test}"]
-            self.rng.shuffle(nodes)
+        for real, copies in self.processes:
+            nodes = [f"{root}/{folder}/{test}" for folder, test in (real, *copies)]
+            self._rng.shuffle(nodes)
             processes.append(nodes)
         return {
             "arguments": pytest_arguments.arguments(root, []),
@@ -99,28 +92,43 @@ class Plan:
 
     def judge(self, records: list[str]) -> tuple[int, str | None]:
         """(tests that count as passed, first rejection): what the records of the processes come to."""
-        found = [self._judge(*one) for one in zip(self.expected, self.canaries, records, strict=True)]
+        found = [self._judge(*process, record) for process, record in zip(self.processes, records, strict=True)]
         return found.count(None), next(filter(None, found), None)
 
-    def _judge(self, test: str, canary: str, record: str) -> str | None:
-        seen: dict[str, list[tuple[str, str]]] = {folder: [] for folder in self.folders}
-        of_label = {label: folder for folder, label in self.labels.items()}
-        of_word = {word: phase for phase, word in self.words.items()}
+    def _judge(self, real: tuple[str, str], copies: list[tuple[str, str]], record: str) -> str | None:
+        seen = self._read(record)
+        if seen is None or any(
+            (folder, test) != real and (folder, test.partition("[")[0]) not in copies for folder, test, _ in seen
+        ):
+            return "test_record"
+        phases = [phase for folder, test, phase in seen if (folder, test) == real]
+        if phases != [f"{when}.passed" for when in _PHASES]:
+            return _rejection(set(phases))
+        for copy in copies:
+            calls = [
+                phase
+                for folder, test, phase in seen
+                if (folder, test.partition("[")[0]) == copy and phase.startswith("call.")
+            ]
+            if not calls or set(calls) != {"call.failed"}:  # with parameters there are several
+                return "tampered"
+        return None
+
+    def _read(self, record: str) -> list[tuple[str, str, str]] | None:
+        """(folder, test, phase) of every line; None for what the trial's words do not say."""
+        folders = {label: folder for folder, label in self.labels.items()}
+        phases = {word: phase for phase, word in self.words.items()}
+        found = []
         for line in record.splitlines():
             parts = line.split(self.separator)
             if len(parts) != len(self.order):
-                return "test_record"
+                return None
             told = dict(zip(self.order, parts, strict=True))
-            if told["label"] not in of_label or told["word"] not in of_word:
-                return "test_record"
-            seen[of_label[told["label"]]].append((told["test"], of_word[told["word"]]))
-        honest = seen[self.folders[0]]
-        if honest != [(test.encode().hex(), f"{when}.passed") for when in _PHASES]:
-            return _rejection({phase for _, phase in honest})
-        for folder in self.folders[1:]:
-            if not _failed(seen[folder], canary):
-                return "tampered"
-        return None
+            try:
+                found.append((folders[told["label"]], bytes.fromhex(told["test"]).decode(), phases[told["word"]]))
+            except (KeyError, ValueError):
+                return None
+        return found
 
 
 def _rejection(phases: set[str]) -> str:
@@ -131,13 +139,6 @@ def _rejection(phases: set[str]) -> str:
     if any(phase.endswith((".skipped", ".xfail")) for phase in phases):
         return "test_skipped"
     return "test_missing"
-
-
-def _failed(seen: list[tuple[str, str]], canary: str) -> bool:
-    """Whether every run of a must-fail copy (one per set of parameters) failed in its call."""
-    calls = [(test, phase) for test, phase in seen if phase.startswith("call.")]
-    name = canary.encode().hex()
-    return bool(calls) and all(phase == "call.failed" and test.startswith(name) for test, phase in calls)
 
 
 class _Asked:
