@@ -17,12 +17,13 @@ from services.runtime.settings import RunSettings, Verifier
 from services.runtime.store import MissingObject, ObjectStore
 from services.tasks import taskset
 from services.tasks.fixture import CheckSet, Fixture, canonical
-from services.verifier import metrics, trial
+from services.verifier import hidden, metrics, trial
 from services.verifier.admission import Admitted
 from services.verifier.attribution import Boots, Facts
 from services.verifier.candidate import CertificateOf
 from services.verifier.core import VerifierCore
 from services.verifier.retries import CheckRunner
+from services.verifier.reward import PARTIAL_CASES
 
 _PROCESS_CPU_S = 3
 """RLIMIT_CPU of a check run: the last resort for loops in C, which the per-call timer of the worker cannot stop."""
@@ -53,7 +54,7 @@ class StoredTasks:
             ) from error
 
     def load(self) -> None:
-        """Read both documents now. Raises UserError."""
+        """Read both documents now, and see that everything in them can be judged here. Raises UserError."""
         try:
             found = hashlib.sha256(self._document("public")).hexdigest()
             if found != self._digest:
@@ -62,6 +63,7 @@ class StoredTasks:
                 raise taskset.BadDocument("the hidden document does not hold a check set for every fixture")
         except taskset.BadDocument as error:
             raise UserError(str(error), f"tasks/{self._digest}", "prepare the run again") from error
+        hidden.require(self._hidden)
 
     def fixture(self, task_id: str) -> Fixture:
         return self._public.get(task_id)
@@ -92,7 +94,8 @@ def verifier_digest(settings: Verifier) -> str:
 def bounds(settings: Verifier) -> trial.Bounds:
     """Jail bounds of the settings."""
     limits = Limits(settings.memory_mb * MIB, settings.processes, cpu_s=_PROCESS_CPU_S)
-    return trial.Bounds(limits, settings.call_cpu_s, settings.wall_s)
+    every_case = settings.objective == PARTIAL_CASES
+    return trial.Bounds(limits, settings.call_cpu_s, settings.wall_s, all_cases=every_case)
 
 
 def certificates(store: ObjectStore, taskset_digest: str) -> CertificateOf:

@@ -60,6 +60,8 @@ def trials(record: RolloutCompleted, task: Task, judgement: Judgement) -> list[V
 def _scores(record: RolloutCompleted, judgement: Judgement, settings: Verifier, task: Task | None) -> Scores | None:
     if judgement.verdict not in ("pass", "fail") or task is None:
         return None
+    # Right answers are only what was compared outside the candidate's interpreter.
+    partial = settings.objective == PARTIAL_CASES and task.evidence != "E1"
     return compose(
         judgement.verdict == "pass",
         record.invocations,
@@ -67,7 +69,7 @@ def _scores(record: RolloutCompleted, judgement: Judgement, settings: Verifier, 
         record.policy_tokens,
         task.fixture.budgets.tokens,
         Weights.of(settings),
-        partial_score(judgement) if settings.objective == PARTIAL_CASES else None,
+        partial_score(judgement) if partial else None,
     )
 
 

@@ -9,7 +9,7 @@ from services.verifier.judge import Judgement
 
 ALL_PASS = "all_pass"
 PARTIAL_CASES = "partial_cases"
-ANSWERED_WRONGLY = frozenset({"wrong_value", "wrong_exception"})
+ANSWERED_WRONGLY = frozenset({"wrong_value", "wrong_exception", "test_failed"})
 """Causes of a fail by answers alone: the candidate ran as it should."""
 
 
