@@ -91,8 +91,8 @@ def linked(value: Any) -> list[Node]:
 def packer(classes: Sequence[ObjectClass]) -> Callable[[Any], tuple[Table, Any]] | None:
     """Turns a value into (table, value with references in place of nodes); None where no class is declared.
 
-    A reference to node n is the complex number n, a type that no plain value has (the jail's wire is `marshal`). Raises
-    values.Unencodable for a node of another class than the declared ones.
+    A reference to node n is the complex number n + 1j, which no plain value is or equals (the jail's wire is
+    `marshal`). Raises values.Unencodable for a node of another class than the declared ones.
     """
     if not classes:
         return None
@@ -116,7 +116,7 @@ def packer(classes: Sequence[ObjectClass]) -> Callable[[Any], tuple[Table, Any]]
 
 def _referring(value: Any, numbers: dict[int, int]) -> Any:
     if isinstance(value, Node):
-        return complex(numbers[id(value)])
+        return complex(numbers[id(value)], 1)
     kind = type(value)
     if kind in (list, tuple, set, frozenset):
         return kind(_referring(item, numbers) for item in value)

@@ -86,7 +86,7 @@ class Space:
         def filled(value: "Any") -> "Any":
             kind = type(value)
             if kind is complex:
-                return self.objects[int(value.real)] if value.imag else made[int(value.real)]
+                return made[int(value.real)] if value.imag == 1 else self.objects[int(value.real)]
             if kind is list or kind is tuple or kind is set or kind is frozenset:
                 return kind([filled(item) for item in value])
             if kind is dict:

@@ -274,7 +274,7 @@ def _referring(value: Any) -> Any:
     """The value with complex numbers in place of handles, which are met in arguments and plain containers."""
     kind = type(value)
     if kind is Handle:
-        return complex(value.number, 1)
+        return complex(value.number, 2)
     if kind in (list, tuple, set, frozenset):
         return kind(map(_referring, value))
     if kind is dict:

@@ -7,8 +7,8 @@ ever *claims* answers. It uses built-in modules only, because a jail's start-up 
 typing would more than double it).
 
 Requests (fd 0): 4 bytes length (little endian) + marshal data, made by the trusted side. First what to run, then one
-call at a time: (id, operation, handle, name, arguments, named arguments, table of linked nodes). A complex number n
-stands for node n, n + 1j for the object behind handle n: no plain value has that type.
+call at a time: (id, operation, handle, name, arguments, named arguments, table of linked nodes). The complex number
+n + 1j stands for node n, n + 2j for the object behind handle n: no plain value has that type or equals one.
 Operations: c call, m call a method, g get, s set, o operator or built-in, x leave a context, f forget a handle.
 Replies (fd 1): 4 bytes length + 32 characters request id + 1 character kind + text.
 Kinds: b boot, y ready, e import failed, r returned, x raised, u cannot be encoded, l CPU limit, d run is over.
