@@ -86,6 +86,13 @@ class Engine:
             self.process.kill()
             self.process.wait()
             self.process = None
+            for pid in self.leftovers(shims=False):  # its containerd; a half-dead one would hinder the next start
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            while self.leftovers(shims=False):
+                time.sleep(0.02)
+            # Where nothing reaps orphans, the dead containerd's number still looks alive to the next dockerd.
+            (self.folder / "exec" / "containerd" / "containerd.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
         """End it with everything that it started or mounted, and remove its folder."""
@@ -120,8 +127,8 @@ class Engine:
                     api.remove_container(container["Id"], force=True, v=True)
             api.close()
 
-    def leftovers(self) -> list[int]:
-        """Processes that have its folder on their command line: dockerd, containerd, shims."""
+    def leftovers(self, shims: bool = True) -> list[int]:
+        """Processes that have its folder on their command line: dockerd, containerd, and those that keep containers."""
         found = []
         for entry in os.listdir("/proc"):
             if entry.isdigit() and int(entry) != os.getpid():
@@ -129,7 +136,7 @@ class Engine:
                     words = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
                     name = Path(os.fsdecode(words[0])).name
                     inside = any(f"{self.folder}/".encode() in word for word in words)
-                    if inside and name.startswith(("dockerd", "containerd")):
+                    if inside and (name in ("dockerd", "containerd") or (shims and name.startswith("containerd-"))):
                         found.append(int(entry))
         return found
 

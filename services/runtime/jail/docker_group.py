@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,7 +73,7 @@ class Evidence:
         self.parent = f"/{name}" if layout.version else None
         if layout.version:
             self._at = {key: at / name for key, at in layout.parents.items()}
-            self._group.remove()
+            remove(layout, name)
             self._group.create()
             self._group.limit(replace(limits, processes=self._full - 2))
             if layout.version == 1:
@@ -179,4 +181,35 @@ class Evidence:
         if self._events >= 0:
             os.close(self._events)
             self._events = -1
-        return not self.parent or self._group.remove()
+        return not self.parent or remove(self._layout, self.parent.lstrip("/"))
+
+
+def leftovers(layout: cgroup.Layout, prefix: str) -> set[str]:
+    """Names of groups above containers that start with `prefix`."""
+    found: set[str] = set()
+    for parent in layout.parents.values():
+        with contextlib.suppress(OSError):
+            found.update(path.name for path in parent.iterdir() if path.name.startswith(prefix))
+    return found
+
+
+def remove(layout: cgroup.Layout, name: str, deadline_s: float = 10.0) -> bool:
+    """Remove a group with what the engine left in it, processes too; False when something stays.
+
+    An engine on a busy machine removes a container's own group a while after it said that the container is gone.
+    """
+    end = time.monotonic() + deadline_s
+    while True:
+        left = False
+        for parent in layout.parents.values():
+            for folder, _, _ in os.walk(parent / name, topdown=False):
+                with contextlib.suppress(OSError):
+                    for pid in map(int, Path(folder, "cgroup.procs").read_text().split()):
+                        os.kill(pid, signal.SIGKILL)
+                try:
+                    os.rmdir(folder)
+                except OSError:
+                    left = left or os.path.isdir(folder)
+        if not left or time.monotonic() > end:
+            return not left
+        time.sleep(0.01)

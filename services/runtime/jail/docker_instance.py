@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from services.runtime.jail import cgroup
-from services.runtime.jail.docker_group import PREFIX
+from services.runtime.jail.docker_group import PREFIX, leftovers, remove
 from services.runtime.jail.instance import MAX_INSTANCES, SLOTS, Instance, lock_folder
 
 LABEL = "rollstream.jail"
@@ -63,15 +63,20 @@ class DockerInstance(Instance):
         return found
 
     def sweep_number(self, api: Any, layout: cgroup.Layout, number: int) -> list[str]:
-        """Remove everything of one instance, whose jails nobody uses any more. Raises DockerException."""
+        """Remove everything of one instance, whose jails nobody uses any more. Raises DockerException.
+
+        Groups go too when the engine is away: that ends what runs in them.
+        """
         from docker.errors import APIError
 
         found: list[str] = []
-        for container in api.containers(all=True, filters={"label": f"{LABEL}={self.owner(number)}"}):
-            with contextlib.suppress(APIError):  # already on its way out
-                api.remove_container(container["Id"], force=True, v=True)
-            found.append(f"container {container['Id'][:12]}")
-        for group in cgroup.leftovers(layout, f"{PREFIX}{number}-"):
-            if group.remove():
-                found.append(f"control group {PREFIX}{number}")
+        try:
+            for container in api.containers(all=True, filters={"label": f"{LABEL}={self.owner(number)}"}):
+                with contextlib.suppress(APIError):  # already on its way out
+                    api.remove_container(container["Id"], force=True, v=True)
+                found.append(f"container {container['Id'][:12]}")
+        finally:
+            for name in leftovers(layout, f"{PREFIX}{number}-"):
+                if remove(layout, name):
+                    found.append(f"control group {name}")
         return found
