@@ -42,6 +42,7 @@ class JailHost:
         self.layout = cgroup.detect()
         cache = tree.cache_folder()
         self.swept = self.instance.sweep(self.layout, cache)
+        tree.sweep()
         self._lock = threading.Lock()
         self._staging = threading.Lock()
         self._free = [self._slot(number) for number in range(slots)]

@@ -39,6 +39,7 @@ _DYNLOAD_LEFT_OUT = re.compile(
 )
 _DYNLOAD_ADDED = {"pytest": re.compile(r"^_socket\."), "network": re.compile(r"^(_socket|_ssl)\.")}
 """What a runtime has beyond: pytest cannot be imported without the socket module (no socket can be made with it)."""
+_BUILDING = "building-"
 _PYTEST = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging")
 _LIBRARY = f"python/lib/python{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -150,6 +151,14 @@ def worker_source() -> bytes:
     return b"\n\n".join(Path(__file__).with_name(name).read_bytes() for name in ("encoder.py", "worker.py"))
 
 
+def sweep() -> None:
+    """Remove what processes that died while they were staging have left."""
+    for folder in cache_folder().glob(f"{_BUILDING}*"):
+        owner = folder.name.removeprefix(_BUILDING).split("-")[0]
+        if not (owner.isdigit() and os.path.exists(f"/proc/{owner}")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def staged(runtime: Runtime = "plain") -> Path:
     """The staged tree for this interpreter, made when it is not there yet. Raises UserError."""
     worker = worker_source()
@@ -157,7 +166,7 @@ def staged(runtime: Runtime = "plain") -> Path:
     target = cache_folder() / f"jail-{_digest(files, worker)}"
     if target.is_dir():
         return target
-    building = Path(tempfile.mkdtemp(prefix="building-", dir=target.parent))
+    building = Path(tempfile.mkdtemp(prefix=f"{_BUILDING}{os.getpid()}-", dir=target.parent))
     try:
         for at, source in files + _shared_objects(files):
             _place(source, building / at)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import subprocess
-import sys
-import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +12,7 @@ from hypothesis import strategies as st
 
 from services.runtime.errors import UserError
 from services.runtime.jail import cgroup, encoder, launcher, selftest, tree
+from services.runtime.jail.backend import Options
 from services.runtime.jail.instance import Instance, labelled
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import JailFault, Limits
@@ -125,74 +121,14 @@ def test_an_instance_number_belongs_to_one_process(tmp_path: Path) -> None:
     assert Instance(tmp_path / "locks").number == 0
 
 
-OWNER = """
-import json, sys, time
-from services.runtime.jail.launcher import JailHost
-from services.runtime.jail.limits import Limits
-from services.runtime.jail.session import Program, Server
-host = JailHost(4)
-source = (
-    "import os, time\\nfor _ in range(3):\\n    if os.fork() == 0:\\n        os.setsid()\\n        time.sleep(600)\\n"
-    "time.sleep(600)\\n"
-)
-program = Program({"m.py": source}, "m", "f")
-jails = [host.launch(Limits()) for _ in range(3)]
-servers = [Server(jail, Limits(), 15.0) for jail in jails]
-import threading
-threading.Thread(target=lambda: servers[0].run(program, [(1,)], 5.0, 60.0), daemon=True).start()
-time.sleep(0.3)
-members = sorted(set().union(*[jail.members() for jail in jails]))
-print(json.dumps({"label": host.instance.label, "members": members, "spawner": host.spawner_pid}), flush=True)
-time.sleep(600)
-"""
-
-
-def _gone(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    return True
-
-
-@pytest.mark.parametrize("victim", ["service", "spawner"])
-def test_kill_9_leaves_no_process_and_the_next_start_leaves_no_group_file_or_mount(host: JailHost, victim: str) -> None:
-    import json
-
-    mounts = Path("/proc/self/mountinfo").read_text()
-    owner = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(OWNER)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert owner.stdout is not None
-        told = json.loads(owner.stdout.readline())
-        if host.layout.version:
-            assert len(told["members"]) >= 6
-        os.kill(owner.pid if victim == "service" else told["spawner"], signal.SIGKILL)
-        processes = [*told["members"], told["spawner"]]
-        end = time.monotonic() + 5
-        while not all(map(_gone, processes)) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert [pid for pid in processes if not _gone(pid)] == []
-    finally:
-        owner.kill()
-        owner.wait()
-    assert labelled(told["label"]) == []
-    with JailHost(1) as after:
-        groups = [path.name for parent in after.layout.parents.values() for path in parent.iterdir()]
-        mine = f"{after.instance.label}-"
-        dead = [name for name in groups if name.startswith(told["label"] + "-") and not name.startswith(mine)]
-        assert dead == []
-        if after.layout.version:
-            assert any("control group" in found for found in after.swept)
-    assert Path("/proc/self/mountinfo").read_text() == mounts
-
-
 def test_closing_leaves_nothing() -> None:
     host = JailHost(2)
     label, layout = host.instance.label, host.layout
-    host.launch(Limits())
+    host.launch(Limits(), Options(files={"a.py": "A = 1\n"}) if host.shows_files else Options())
     host.close()
     assert labelled(label) == []
     assert list(cgroup.leftovers(layout, f"{label}-")) == []
+    assert not host.fixtures.folder.exists()
 
 
 PLAIN = st.recursive(
