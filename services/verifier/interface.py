@@ -176,7 +176,7 @@ class Interface:
         for method in kind.methods:
             body[method] = _method(method)
         for method in (*kind.class_methods, *kind.static_methods):
-            body[method] = staticmethod(self._class_method(name, method))
+            body[method] = classmethod(self._class_method(method))
         for field in kind.properties:
             body[field] = property(_getter(field))
         for field in kind.attributes:
@@ -208,9 +208,9 @@ class Interface:
 
         return leave
 
-    def _class_method(self, kind: str, method: str) -> Callable[..., Any]:
-        def call(*args: Any, **named: Any) -> Any:
-            return self.ask("call", name=f"{kind}.{method}", args=args, named=named)
+    def _class_method(self, method: str) -> Callable[..., Any]:
+        def call(kind: type[Remote], *args: Any, **named: Any) -> Any:
+            return self.ask("call", name=f"{kind.__name__}.{method}", args=args, named=named)
 
         return call
 

@@ -212,9 +212,12 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
     options = Options(hash_seed=hash_seed(seed))
     job = {"module": tests.module, "api": dict(tests.api), "seed": rng.getrandbits(63)}
     measures = Measures(host, bounds, options)
-    with private_folder(tests.files) as folder, TestProcess(folder, job, bounds.wall_s) as process:
+    with private_folder(tests.files) as folder, TestProcess(folder) as process:
         try:
+            process.begin(job, bounds.wall_s)
             jail = host.launch(bounds.limits, options)  # it starts while the tests' process does
+        except Gone:
+            return Facts(fault="no_tests", booted=False)
         except JailFault as fault:
             return Facts(fault="no_start", booted=False, import_error=str(fault))
         usage = Usage()

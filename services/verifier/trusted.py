@@ -82,8 +82,9 @@ class TestProcess:
 
     __test__ = False  # its name is no test's
 
-    def __init__(self, folder: Path, job: Mapping[str, Any], wall_s: float) -> None:
-        """Start it; `job` says what to run (see `pytest_process.main`). Raises OSError."""
+    def __init__(self, folder: Path) -> None:
+        """Start it on a `private_folder`. Raises OSError."""
+        self._tests = str(folder / "tests")
         ours, theirs = socket.socketpair()
         self._socket = ours
         script = Path(__file__).with_name("pytest_process.py")
@@ -103,9 +104,11 @@ class TestProcess:
             raise
         finally:
             theirs.close()
-        root = str(folder / "tests")
+
+    def begin(self, job: Mapping[str, Any], wall_s: float) -> None:
+        """Say what to run ("module", "api", "seed"); it answers when it is ready. Raises Gone."""
         bound = {"parent": os.getpid(), "cpu_s": int(wall_s) + _SPARE_CPU_S}
-        self.say({**job, **bound, "arguments": pytest_arguments.arguments(root, [root])})
+        self.say({**job, **bound, "arguments": pytest_arguments.arguments(self._tests, [self._tests])})
 
     def say(self, message: Mapping[str, Any]) -> None:
         """Send one frame. Raises Gone."""

@@ -1,0 +1,219 @@
+"""Hidden pytest files over the generated interface: what passes is right, and what fails is blamed on who caused it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from services.runtime.errors import UserError
+from services.runtime.jail.launcher import JailHost
+from services.tasks import api
+from services.tasks.fixture import HiddenTests
+from services.verifier import hidden, trial, trusted
+from services.verifier.attribution import attribute
+from services.verifier.outside import CheckFault
+from tests.services.verifier.hidden_cases import ATTACKS, BOUNDS, RIGHT, WRONG, calc_check, check_of, one_file
+from tests.services.verifier.hidden_shelf import BROKEN, IDS, SHELF, TESTS
+
+CALC = calc_check("outside")
+
+
+def judged(host: JailHost, source: str, check=CALC, seed: int = 1, bounds=BOUNDS, path: str = "calc.py"):
+    """(outcome, cause) through the same door as every other check set."""
+    return attribute(trial.run(host, {path: source}, check, seed, bounds))
+
+
+def test_right_passes_and_wrong_fails(host: JailHost) -> None:
+    facts = trial.run(host, {"calc.py": RIGHT}, CALC, 3, BOUNDS)
+    assert attribute(facts) == ("pass", "ok")
+    assert (facts.wanted, facts.answered, facts.backend) == (2, 2, "bubblewrap")
+    assert facts.hash_seed == trial.hash_seed(3)
+    assert judged(host, WRONG) == ("fail", "test_failed")
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_of_thirteen_attacks_only_the_table_of_answers_passes(host: JailHost, name: str) -> None:
+    outcome, _ = judged(host, ATTACKS[name])
+    assert outcome == ("pass" if name == "hard-coded pairs" else "fail")
+
+
+def test_a_module_of_classes(host: JailHost) -> None:
+    manifest = api.derive(SHELF).to_json()
+    manifest["classes"]["Shelf"]["suppresses"] = ["Full"]
+    check = check_of(HiddenTests({"tests/test_shelf.py": TESTS}, "library.shelf", "outside", IDS, manifest))
+    hidden.require([check])
+    assert judged(host, SHELF, check, path="library/shelf.py") == ("pass", "ok")
+    for name, source in BROKEN.items():
+        assert source != SHELF, name
+        assert judged(host, source, check, path="library/shelf.py") == ("fail", "test_failed"), name
+
+
+def test_every_test_counts_where_the_objective_asks_for_it(host: JailHost) -> None:
+    half = "def add(a, b): return 5"
+    facts = trial.run(host, {"calc.py": half}, CALC, 1, replace(BOUNDS, all_cases=True))
+    assert (attribute(facts), facts.right) == (("fail", "test_failed"), 1)
+
+
+CANDIDATES_FAULT = {
+    "skipped after a question": "def test_a():\n    if add(1, 2) != 3: pytest.skip()\n",
+    "expected to fail": "def test_a():\n    if add(1, 2) != 3: pytest.xfail()\n",
+    "marked as failing, and passing": "@pytest.mark.xfail\ndef test_a():\n    add(1, 2)\n",
+    "set-up": "@pytest.fixture\ndef x():\n    return [1][add(3, 0)]\ndef test_a(x): pass\n",
+    "teardown": "@pytest.fixture\ndef x():\n    yield\n    assert add(1, 2) == 3\ndef test_a(x): pass\n",
+    "collection": "TABLE = [1][add(3, 0)]\ndef test_a(): pass\n",
+    "an interrupt": "def test_a():\n    add(0, 0)\n    raise KeyboardInterrupt\n",
+    "fewer tests": "if add(1, 2) == 3:\n    def test_a(): pass\n",
+    "more tests": "def test_a(): pass\nif add(1, 2) != 3:\n    def test_b(): pass\n",
+}
+
+
+@pytest.mark.parametrize("name", CANDIDATES_FAULT)
+def test_what_does_not_pass_after_questions_is_the_candidates(host: JailHost, name: str) -> None:
+    check = one_file("import pytest\nfrom calc import add\n" + CANDIDATES_FAULT[name], "test_a")
+    outcome, cause = judged(host, WRONG, check)
+    assert (outcome, cause.startswith("test_")) == ("fail", True)
+
+
+CHECKS_FAULT = {
+    "set-up": "@pytest.fixture\ndef x():\n    raise OSError\ndef test_a(x):\n    add(1, 2)\n",
+    "collection": "import nothing_of_that_name\ndef test_a():\n    add(1, 2)\n",
+    "a test without questions": "def test_a():\n    assert 1 == 2\n",
+    "skipped": "@pytest.mark.skip\ndef test_a():\n    add(1, 2)\n",
+    "a function as argument": "def test_a():\n    with pytest.raises(Exception):\n        add(1, print)\n",
+    "another name": "def test_other():\n    add(1, 2)\n",
+    "the process ends": "import os\ndef test_a():\n    os._exit(0)\n",
+}
+
+
+@pytest.mark.parametrize("name", CHECKS_FAULT)
+def test_what_fails_without_a_question_says_nothing_about_the_candidate(host: JailHost, name: str) -> None:
+    check = one_file("import pytest\nfrom calc import add\n" + CHECKS_FAULT[name], "test_a")
+    with pytest.raises(CheckFault):
+        judged(host, RIGHT, check)
+
+
+def test_a_context_manager_cannot_swallow_a_failed_assert(host: JailHost) -> None:
+    source = "from calc import Block\ndef test_a():\n    with Block() as block:\n        assert block.value() == 3\n"
+    manifest = {"classes": {"Block": {"methods": ["value"], "special": ["__enter__", "__exit__"]}}}
+    check = one_file(source, "test_a", api=manifest)
+    block = "class Block:\n def __enter__(self): return self\n def __exit__(self, *e): return True\n def value(self): "
+    for body in ("return 4", "raise ValueError", "return None"):
+        assert judged(host, block + body, check) == ("fail", "test_failed")
+    assert judged(host, block + "return 3", check) == ("pass", "ok")
+
+
+@pytest.mark.parametrize(("source", "cause"), [
+    ("def add(a, b): return object()", "unencodable"),
+    ("def add(a, b): return ValueError", "unencodable"),
+    ("def add(a, b):\n    while True: pass", "cpu_limit"),
+    ("import nothing_of_that_name", "import_error"),
+    ("def add(a, b) return", "syntax_error"),
+    ("def add(a, b): return 'x' * 9**7", "protocol"),
+    ("def add(a, b):\n    import os\n    while True: os.write(2, b'x' * 4096)", "output_flood"),
+    ("x = bytearray(400 << 20)\ndef add(a, b): return a + b", "oom"),
+])  # fmt: skip
+def test_misbehaviour_has_its_own_cause(host: JailHost, source: str, cause: str) -> None:
+    assert judged(host, source) == ("fail", cause)
+
+
+def test_a_forged_handle_is_no_answer(host: JailHost) -> None:
+    forge = """
+import gc, os
+class Thing: pass
+def add(a, b):
+    import sys
+    frame = sys._getframe()
+    while 'ident' not in frame.f_locals: frame = frame.f_back
+    raw = (frame.f_locals['ident'] + 'r' + '{"h":["77","Thing"]}').encode()
+    for fd in range(3, 16):
+        try: os.write(fd, len(raw).to_bytes(4, 'little') + raw)
+        except OSError: pass
+"""
+    check = one_file("from calc import add\ndef test_a():\n    assert add(1, 2)\n", "test_a",
+                     api={"functions": ["add"], "classes": {"Thing": {}}})  # fmt: skip
+    assert judged(host, forge, check) == ("fail", "protocol")
+
+
+def test_a_test_that_never_ends_is_a_timeout_of_who_was_asked(host: JailHost) -> None:
+    loop = "import time\nfrom calc import add\ndef test_a():\n    while add(1, 2) != 3: pass\n    assert True\n"
+    slow = replace(BOUNDS, wall_s=1.5)
+    assert judged(host, WRONG, one_file(loop, "test_a"), bounds=slow)[0] != "pass"
+    sleeping = "import time\nfrom calc import add\ndef test_a():\n    add(1, 2)\n    time.sleep(60)\n"
+    assert judged(host, RIGHT, one_file(sleeping, "test_a"), bounds=slow)[0] != "pass"
+    with pytest.raises(CheckFault):
+        judged(host, RIGHT, one_file(sleeping.replace("    add(1, 2)\n", ""), "test_a"), bounds=slow)
+
+
+def test_a_broken_sandbox_or_tests_process_is_infrastructure(host: JailHost, monkeypatch) -> None:
+    killed = "import os, signal\nfrom calc import add\ndef test_a():\n    add(1, 2)\n    os.kill(os.getpid(), 9)\n"
+    assert judged(host, RIGHT, one_file(killed, "test_a")) == ("infra", "tests_killed")
+    monkeypatch.setattr(trusted.sys, "executable", "/bin/true")
+    assert judged(host, RIGHT) == ("infra", "no_tests")
+    assert host.free == 8
+
+
+def test_the_order_follows_the_seed(host: JailHost) -> None:
+    names = [f"test_{letter}" for letter in "abcdefgh"]
+    source = "from calc import add\n" + "".join(f"def {n}():\n    add(0, {i})\n" for i, n in enumerate(names))
+    check = one_file(source, *names)
+    record = "def add(a, b, seen=[]):\n    seen.append(b)\n    return 1 // (len(seen) < 8 or seen == sorted(seen))\n"
+    assert {judged(host, record, check, seed)[0] for seed in range(2)} == {"fail"}
+
+
+def test_nothing_is_left_behind(host: JailHost, tmp_path: Path) -> None:
+    judged(host, RIGHT)
+    home = trusted._home()
+    assert not list(home.iterdir())
+    script = (
+        "import sys\nfrom services.verifier.trusted import *\n"
+        "with private_folder({'test_x.py': 'def test_x():\\n    while True: pass\\n'}) as folder:\n"
+        "    job = {'module': 'm', 'api': {}, 'seed': 1}\n"
+        "    with TestProcess(folder) as process:\n        process.begin(job, 60.0)\n"
+        "        process.hear(time.monotonic() + 60)\n        process.say({})\n"
+        "        process.hear(time.monotonic() + 60)\n"
+        "        print(process._process.pid, flush=True)\n        time.sleep(60)\n"
+    )
+    verifier = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3])
+    assert verifier.stdout is not None
+    tests = int(verifier.stdout.readline())
+    verifier.send_signal(signal.SIGKILL)
+    verifier.wait()
+    verifier.stdout.close()
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{tests}").exists() and b"pytest" in _command(tests) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert b"pytest" not in _command(tests)
+    assert trusted.sweep() == 1
+    assert not list(home.iterdir())
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_what_cannot_be_run_is_refused_at_start() -> None:
+    with pytest.raises(UserError, match="in no file"):
+        hidden.require([one_file("def test_a(): pass\n", "test_b")])
+    with pytest.raises(UserError, match="constants"):
+        hidden.require([one_file("def test_a(): pass\n", "test_a", api={"constants": "LIMIT"})])
+    with pytest.raises(UserError, match="relative"):
+        hidden.require([check_of(HiddenTests({"../x.py": ""}, "calc", "outside", ("../x.py::test_a",)))])
+    assert hidden.require([]) is None
+
+
+def test_tests_do_not_see_the_verifiers_environment(host: JailHost, monkeypatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
+    monkeypatch.setenv("SECRET", "1")
+    source = (
+        "import os\nfrom calc import add\ndef test_a():\n    assert add(1, 2) == 3 and 'SECRET' not in os.environ\n"
+    )
+    assert judged(host, RIGHT, one_file(source, "test_a")) == ("pass", "ok")
+    assert "SECRET" in os.environ
