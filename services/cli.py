@@ -143,6 +143,18 @@ def trial(
 
 
 @app.command()
+def verdicts(
+    run_dir: RunDirOption = None,
+    bootstrap: BootstrapOption = "",
+    json_: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Say how far verdicts can be trusted: unknowns, exploit findings, canaries, false accepts; exit 1 after a stop."""
+    from infra.local.looks import show_verdicts
+
+    raise typer.Exit(show_verdicts(run_dir or DEFAULT_RUN, bootstrap, json_))
+
+
+@app.command()
 def topics(
     config: ConfigOption = None,
     create: Annotated[bool, typer.Option("--create", help="Create what is missing on kafka.bootstrap.")] = False,

@@ -38,6 +38,20 @@ def audit_run(root: Path, bootstrap: str) -> int:
     return 0 if result.balanced else 1
 
 
+def show_verdicts(root: Path, bootstrap: str, as_json: bool) -> int:
+    """Print the account of the verdicts; 1 when an alarm stopped the line."""
+    from services.monitor import verdicts
+    from services.runtime.tap import read_all
+
+    with topics_of(root, bootstrap) as cluster:
+        found = verdicts.account(message.record for topic in verdicts.TOPICS for message in read_all(cluster, topic))
+    if as_json:
+        print(verdicts.as_json(found))
+    else:
+        verdicts.show(found)
+    return 1 if found.stopped else 0
+
+
 def tap_run(
     root: Path, bootstrap: str, topic: str, from_: str, where: list[str], as_json: bool, full: bool, limit: int
 ) -> int:

@@ -18,9 +18,9 @@ from services.verifier.candidate import LEAKS, Candidate, CertificateOf, Task, T
 from services.verifier.judge import Course, Judgement
 from services.verifier.known_answers import Chance, KnownAnswer, KnownAnswers
 from services.verifier.retries import CheckRunner, Courses
-from services.verifier.soundness import Tally
 from services.verifier.standing import Standing
 from services.verifier.unknowns import UnknownRates
+from services.watch.soundness import Tally
 
 FetchDiff = Callable[[str], str]
 """The text behind a claim check; raises when it cannot be had."""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.verifier import soundness
-from services.verifier.soundness import Posterior
+from services.watch import soundness
+from services.watch.soundness import Posterior
 from tests.services.closure.records import verdict
 from tests.services.verifier.records import canary
 

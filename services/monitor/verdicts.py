@@ -1,0 +1,165 @@
+"""How far a run's verdicts can be trusted, per policy version: unknown rates, exploit findings, canaries, false accepts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from schemas import topics
+from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
+from services.watch import soundness
+
+if TYPE_CHECKING:
+    from schemas.record import Record
+
+TOPICS = (topics.VERIFICATION_VERDICT, topics.VERIFICATION_CANARY, topics.VERIFICATION_ALARM)
+
+
+@dataclass
+class Version:
+    """Final verdicts of one policy version. `findings` counts verdicts in which a detector fired, by its word."""
+
+    version: int
+    verdicts: Counter[str] = field(default_factory=Counter)
+    evidence: Counter[str] = field(default_factory=Counter)
+    causes: Counter[str] = field(default_factory=Counter)
+    findings: Counter[str] = field(default_factory=Counter)
+    passes_with_findings: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.verdicts.total()
+
+
+@dataclass(frozen=True)
+class Account:
+    """Everything that the topics say about the verdicts."""
+
+    versions: tuple[Version, ...]
+    estimates: tuple[soundness.Estimate, ...]
+    canaries: Counter[tuple[str, str]]  # (kind, verdict)
+    alarms: tuple[VerificationAlarm, ...]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether an alarm stopped the line."""
+        return any(alarm.severity == "stop" for alarm in self.alarms)
+
+
+def account(records: Iterable[Record]) -> Account:
+    """The account of a run's records, in any order; repeated records count once."""
+    versions: dict[int, Version] = {}
+    canaries: dict[str, VerificationCanary] = {}
+    alarms: dict[str, VerificationAlarm] = {}
+    seen: set[tuple[str, int]] = set()
+    tally = soundness.Tally()
+    for record in records:
+        tally.add(record)
+        if isinstance(record, VerificationCanary):
+            canaries[record.canary_id] = record
+        elif isinstance(record, VerificationAlarm):
+            alarms[record.alarm_id] = record
+        elif isinstance(record, VerificationVerdict) and record.verdict != "pending":
+            if (record.trial_id, record.attempt) not in seen:
+                seen.add((record.trial_id, record.attempt))
+                _count(versions.setdefault(record.policy_version, Version(record.policy_version)), record)
+    return Account(
+        tuple(versions[number] for number in sorted(versions)),
+        (*(tally.estimate(number) for number in tally.versions), tally.estimate()),
+        Counter((canary.kind, canary.verdict) for canary in canaries.values()),
+        tuple(sorted(alarms.values(), key=lambda alarm: alarm.raised_ms)),
+    )
+
+
+def _count(version: Version, verdict: VerificationVerdict) -> None:
+    version.verdicts[verdict.verdict] += 1
+    version.findings.update(verdict.findings or ())
+    if verdict.verdict == "pass":
+        version.evidence[verdict.evidence] += 1
+        version.passes_with_findings += bool(verdict.findings)
+    else:
+        version.causes[verdict.cause] += 1
+
+
+def as_json(found: Account) -> str:
+    """One JSON document."""
+    shares = {estimate.policy_version: estimate for estimate in found.estimates}
+    return json.dumps(
+        {
+            "versions": [
+                {
+                    "version": one.version,
+                    "verdicts": dict(one.verdicts),
+                    "evidence_of_passes": dict(one.evidence),
+                    "causes": dict(one.causes.most_common()),
+                    "findings": dict(one.findings.most_common()),
+                    "passes_with_findings": one.passes_with_findings,
+                    "false_accepts": _share_json(shares.get(one.version)),
+                }
+                for one in found.versions
+            ],
+            "false_accepts": _share_json(shares[None]),
+            "canaries": [
+                {"kind": kind, "verdict": verdict, "count": count}
+                for (kind, verdict), count in sorted(found.canaries.items())
+            ],
+            "alarms": [
+                {"kind": a.kind, "severity": a.severity, "detail": a.detail, "raised_ms": a.raised_ms}
+                for a in found.alarms
+            ],
+        },
+        indent=1,
+    )
+
+
+def _share_json(estimate: soundness.Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    return {
+        "accept_rate": estimate.accept_rate,
+        "by_canaries": {"share": estimate.share(), "upper_95": estimate.share(upper=True)},
+        "by_audits": {"share": estimate.audited_share(), "upper_95": estimate.audited_share(upper=True)},
+        "known_bad": {"passed": estimate.known_bad.hits, "judged": estimate.known_bad.count},
+        "audits": {"failed": estimate.audits.hits, "judged": estimate.audits.count},
+    }
+
+
+def show(found: Account) -> None:
+    """Print tables for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table("version", "judged", "passed", "failed", "unknown", "evidence of passes", "findings", "main causes")
+    for one in found.versions:
+        judged = one.total or 1
+        table.add_row(
+            str(one.version),
+            str(one.total),
+            f"{one.verdicts['pass']} ({one.verdicts['pass'] / judged:.0%})",
+            str(one.verdicts["fail"]),
+            f"{one.verdicts['unknown']} ({one.verdicts['unknown'] / judged:.1%})",
+            _counts(one.evidence),
+            _counts(one.findings),
+            _counts(one.causes, 3),
+        )
+    console.print(table)
+    whole = found.estimates[-1]
+    console.print(
+        f"false share of the accepts: {whole.share():.2%} (95 % bound {whole.share(upper=True):.2%}) by "
+        f"{whole.known_bad.count} known-bad canaries, of which {whole.known_bad.hits} passed; "
+        f"{whole.audited_share():.2%} (bound {whole.audited_share(upper=True):.2%}) by {whole.audits.count} audits, of "
+        f"which {whole.audits.hits} failed"
+    )
+    console.print("canaries: " + (_counts(Counter({" ".join(k): n for k, n in found.canaries.items()}), 9) or "none"))
+    for alarm in found.alarms:
+        console.print(f"ALARM ({alarm.severity}) {alarm.kind}: {alarm.detail}", style="bold red", markup=False)
+    if not found.alarms:
+        console.print("alarms: none")
+
+
+def _counts(counts: Counter[str], most: int = 4) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common(most))
