@@ -1,4 +1,4 @@
-"""How far a run's verdicts can be trusted, per policy version: unknown rates, exploit findings, canaries, false accepts."""
+"""How far a run's verdicts can be trusted: unknown rates, exploit findings, canaries, false accepts, by version."""
 
 from __future__ import annotations
 
@@ -63,8 +63,9 @@ def account(records: Iterable[Record]) -> Account:
         elif isinstance(record, VerificationAlarm):
             alarms[record.alarm_id] = record
         elif isinstance(record, VerificationVerdict) and record.verdict != "pending":
-            if (record.trial_id, record.attempt) not in seen:
-                seen.add((record.trial_id, record.attempt))
+            known = (record.trial_id, record.attempt) in seen
+            seen.add((record.trial_id, record.attempt))
+            if not known:
                 _count(versions.setdefault(record.policy_version, Version(record.policy_version)), record)
     return Account(
         tuple(versions[number] for number in sorted(versions)),
