@@ -89,7 +89,7 @@ def pascal(n: int) -> list[list[int]]:
 
 
 def _pascal(rng: Random) -> tuple[Any, ...]:
-    return (rng.choice((1, 2, 3, rng.randint(4, 7), rng.randint(8, 12), rng.randint(13, 24))),)
+    return (rng.choice((1, 2, 3, rng.randint(4, 7), rng.randint(8, 12), rng.randint(13, 40))),)
 
 
 def hanoi(height: int, start: int, end: int) -> list[tuple[int, int]]:
@@ -105,7 +105,7 @@ def hanoi(height: int, start: int, end: int) -> list[tuple[int, int]]:
 
 def _hanoi(rng: Random) -> tuple[Any, ...]:
     start, end = rng.sample((1, 2, 3), 2)
-    return rng.choice((0, 1, 2, 3, 4, rng.randint(5, 7))), start, end
+    return rng.choice((0, 1, 2, 3, 4, rng.randint(5, 9))), start, end
 
 
 def possible_change(coins: list[int], total: int) -> int:
