@@ -207,6 +207,7 @@ class SandboxCore(BaseCore):
             infra_error=None if done.infra is None else done.infra[:500],
             started_ms=started_ms,
             ended_ms=self._now_ms(),
+            findings=done.findings,
         )
         return Output(SANDBOX_RESULT, result)
 

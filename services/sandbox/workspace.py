@@ -24,6 +24,7 @@ from services.sandbox.edits import Refusal
 from services.sandbox.pool import Pool
 from services.sandbox.reset import Warm
 from services.tasks.fixture import Fixture
+from services.watch import probes
 
 _STABLE_ENDINGS = frozenset({"complete", "limit"})
 
@@ -69,6 +70,7 @@ class Done:
     diff: str | None = None
     cpu_s: float | None = None
     infra: str | None = None
+    findings: tuple[str, ...] = ()
 
 
 class Known:
@@ -116,6 +118,10 @@ class Operator:
 
     def operate(self, workspace: Workspace, operation: Operation) -> Done:
         """Carry out one operation. Never raises for anything that the policy or the candidate does."""
+        found = probes.in_tool_call(operation.tool, operation.arguments, workspace.tree)
+        return replace(self._operate(workspace, operation), findings=found)
+
+    def _operate(self, workspace: Workspace, operation: Operation) -> Done:
         tool = self._tools.get(operation.tool)
         try:
             if tool is None or (
