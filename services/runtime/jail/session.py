@@ -102,8 +102,9 @@ class Handle:
 class Conversation:
     """One assessment, asked call by call: boot (here), `start`, any number of questions, `end`.
 
-    Every question raises Closed once the conversation cannot go on; `transcript` then says how it ended. Answers are
-    claims of the candidate, and so are handles: the number of one that it told may be used until it is released.
+    Every question raises KeyError for a handle that is not in use (and asks nothing), and Closed once the conversation
+    cannot go on; `transcript` then says how it ended. Answers are claims of the candidate, and so are handles: the
+    number of one that it told may be used until it is released.
     """
 
     def __init__(self, jail: Jail, limits: Limits, pace: Pace, processes: int = 0) -> None:
@@ -210,7 +211,7 @@ class Conversation:
         if not self._open or self._program is None:
             raise Closed(self.transcript.ending)
         ident = request_id()
-        self._channel.send(_request(self._program, ident, operation, handle, name, args, kwargs))
+        self._channel.send(_request(self._program, ident, operation, handle, name, args, kwargs, self._number))
         deadline = min(self._deadline, time.monotonic() + self._pace.call_wall_s)
         kind, text = self._reply(ident, deadline, ("r", "x", "u"))
         if self._program.handles:
@@ -259,26 +260,33 @@ def _run(program: Program, ident: str) -> dict[str, Any]:
 
 
 def _request(
-    program: Program, ident: str, operation: str, handle: int, name: str, args: Sequence[Any], kwargs: Any = None
+    program: Program,
+    ident: str,
+    operation: str,
+    handle: int,
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    number: Callable[[Handle], int] | None = None,
 ) -> tuple[Any, ...]:
     given: Any = (tuple(args), dict(kwargs or {}))
     table: Sequence[Any] = ()
     if program.pack is not None:
         table, given = program.pack(given)
-    if program.handles:
-        given = _referring(given)
+    if program.handles and number is not None:
+        given = _referring(given, number)
     return ident, operation, handle, name, *given, table
 
 
-def _referring(value: Any) -> Any:
+def _referring(value: Any, number: Callable[[Handle], int]) -> Any:
     """The value with complex numbers in place of handles, which are met in arguments and plain containers."""
     kind = type(value)
     if kind is Handle:
-        return complex(value.number, 2)
+        return complex(number(value), 2)
     if kind in (list, tuple, set, frozenset):
-        return kind(map(_referring, value))
+        return kind(_referring(item, number) for item in value)
     if kind is dict:
-        return {_referring(key): _referring(item) for key, item in value.items()}
+        return {_referring(key, number): _referring(item, number) for key, item in value.items()}
     return value
 
 

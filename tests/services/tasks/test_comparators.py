@@ -32,7 +32,10 @@ def test_dict_order_is_free_but_key_types_are_not() -> None:
     assert not agree("exact", Outcome({1: 2}), Outcome({1.0: 2}))
 
 
-@given(st.booleans(), st.sampled_from(["exact", "sequence", "multiset", "set", "abs:0.5", "rel:0.5"]))
+ALL = ["exact", "sequence", "number", "multiset", "set", "abs:0.5", "rel:0.5", "multiset+number", "rel:0.5+sequence"]
+
+
+@given(st.booleans(), st.sampled_from(ALL))
 def test_no_comparator_takes_a_bool_for_a_number(flag: bool, name: str) -> None:
     assert not agree(name, Outcome(int(flag)), Outcome(flag))
     assert not agree(name, Outcome([int(flag)]), Outcome([flag]))
@@ -84,6 +87,77 @@ def test_argument_mutation_counts_where_declared() -> None:
     assert not agree("exact+args", kept, changed)
     assert agree("exact+args", kept, kept)
     assert not agree("exact+args", kept, Outcome([1]))  # nobody looked: not a pass
+
+
+def test_numbers_are_one_only_where_declared_and_only_by_value() -> None:
+    for name in ("number", "exact+number", "sequence+number", "multiset+number", "set+number"):
+        assert agree(name, Outcome([2, 1.0]), Outcome([2.0, 1]))
+        assert agree(name, Outcome([float("nan")]), Outcome([float("nan")]))
+        assert agree(name, Outcome([-0.0]), Outcome([0]))
+        for wrong in ([True, 2], ["1", 2], [1, 2.5], [1, 10**400], [2**53 + 1, 2.0**53]):
+            assert not agree(name, Outcome([1, 2]), Outcome(wrong))
+    assert agree("number", Outcome({1: {2.0}, "k": (3,)}), Outcome({1.0: {2}, "k": (3.0,)}))
+    assert not agree("number", Outcome({1: 2}), Outcome({True: 2}))
+    assert not agree("number", Outcome([2**53 + 1]), Outcome([float(2**53)]))
+    assert not agree("number", Outcome(10**400), Outcome(float("inf")))
+    assert not agree("number", Outcome([1]), Outcome((1.0,)))
+    assert agree("number+sequence", Outcome([1]), Outcome((1.0,)))
+    assert not agree("exact", Outcome([2]), Outcome([2.0]))
+
+
+def test_looseness_composes() -> None:
+    assert agree("rel:1e-3+sequence", Outcome([(1.0, 2)]), Outcome(([1.0001, 2.0],)))
+    assert not agree("rel:1e-3", Outcome([(1.0, 2)]), Outcome([[1.0, 2]]))
+    assert agree("abs:1e-3", Outcome({"a": [1.0]}), Outcome({"a": [1.0001]}))
+    assert agree("multiset+sequence", Outcome([(1, 2), [3]]), Outcome(([3], [1, 2])))
+    assert not agree("multiset", Outcome([(1, 2)]), Outcome([[1, 2]]))
+    assert agree("number+args", Outcome(1, args_after=([1.0],)), Outcome(1.0, args_after=([1],)))
+    assert not agree("exact+args", Outcome(1, args_after=([1.0],)), Outcome(1, args_after=([1],)))
+    assert comparators.parse("abs:1e+3+args") == comparators.Comparator("abs", 1000.0, arguments=True)
+    assert comparators.drains("rel:1e-3+sequence")
+
+
+@given(st.sets(st.integers() | st.text(max_size=2) | st.tuples(st.integers(), st.text(max_size=1)), max_size=5))
+def test_sets_of_mixed_types_are_equal_to_themselves_only(members: set[object]) -> None:
+    assert agree("exact", Outcome(members), Outcome(set(members)))
+    assert not agree("exact", Outcome(members), Outcome(frozenset(members)))
+    assert not agree("exact", Outcome(members), Outcome(members | {b"other"}))
+    assert agree("multiset", Outcome(members), Outcome(set(sorted(members, key=repr))))
+
+
+def test_a_predicate_judges_values_and_nothing_else() -> None:
+    def even(value: object) -> bool:
+        return value % 2 == 0  # type: ignore[operator]  # what a wrong type raises is a "no"
+
+    assert agree("predicate:even", Outcome(2), Outcome(4), even)
+    for wrong in (3, "x", None, [2], b"2"):
+        assert not agree("predicate:even", Outcome(2), Outcome(wrong), even)
+    assert not agree("predicate:even", Outcome(2), Outcome(4), lambda value: value)  # anything but True is a "no"
+    assert not agree("predicate:even", Outcome(2), Outcome(error="ValueError"), even)
+    assert not agree("predicate:even", Outcome(error="ValueError"), Outcome(2), even)
+    assert agree("predicate:even", Outcome(error="ValueError"), Outcome(error="ValueError"), even)
+    assert not agree("predicate:even+args", Outcome(2, args_after=(1,)), Outcome(4, args_after=(2,)), even)
+    with pytest.raises(ValueError, match="needs its predicate"):
+        agree("predicate:even", Outcome(2), Outcome(4))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "number:1",
+        "exact+",
+        "exact+arg",
+        "exact+args+args",
+        "predicate",
+        "predicate:",
+        "predicate:a b",
+        "abs:1+",
+        "+args",
+    ],
+)
+def test_malformed_names_are_refused(name: str) -> None:
+    with pytest.raises(ValueError):
+        comparators.parse(name)
 
 
 @pytest.mark.parametrize("name", ["", "exakt", "exact:1", "abs", "abs:0", "abs:-1", "rel:nan", "rel:inf", "set:2"])

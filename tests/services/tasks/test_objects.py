@@ -25,8 +25,8 @@ Node, Cell = (node_class(kind.name, kind.fields) for kind in CLASSES)
 
 @st.composite
 def graphs(draw: st.DrawFn, dicts: bool = True) -> Any:
-    """A value over up to six nodes whose fields hold plain values and each other: shared, cyclic, in containers."""
-    nodes = [draw(st.sampled_from((Node, Cell)))() for _ in range(draw(st.integers(0, 6)))]
+    """A value over up to four nodes whose fields hold plain values and each other: shared, cyclic, in containers."""
+    nodes = [draw(st.sampled_from((Node, Cell)))() for _ in range(draw(st.integers(0, 4)))]
     plain: st.SearchStrategy[Any] = (
         st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | st.text(max_size=3)
     )
@@ -64,14 +64,14 @@ class FarSide:
         return encoder.Encoder(self.space).answer(value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(graphs())
 def test_the_worker_rebuilds_a_graph_and_writes_exactly_its_text(value: Any) -> None:
     far = FarSide()
     assert far.text(far.rebuilt(value)) == values.dumps(value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(graphs())
 def test_round_trip_keeps_the_graph(value: Any) -> None:
     text = values.dumps(value)
@@ -82,7 +82,7 @@ def test_round_trip_keeps_the_graph(value: Any) -> None:
     assert {id(node) for node in linked(back)}.isdisjoint(id(node) for node in linked(value))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(graphs(dicts=False), graphs(dicts=False), st.booleans())
 def test_equal_texts_mean_isomorphic_graphs(left: Any, right: Any, copied: bool) -> None:
     right = deepcopy(left) if copied else right
@@ -94,7 +94,7 @@ def plain_text(value: Any) -> str:
     return values.dumps(value).replace('"-0x0.0p+0"', '"0x0.0p+0"')
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(graphs(), st.data())
 def test_any_change_of_one_field_is_seen(value: Any, data: st.DataObject) -> None:
     nodes = linked(value)
@@ -107,7 +107,7 @@ def test_any_change_of_one_field_is_seen(value: Any, data: st.DataObject) -> Non
     assert not agree("exact", Outcome(value), Outcome(other))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(graphs(), graphs())
 def test_an_answer_with_its_arguments_shares_one_table(value: Any, extra: Any) -> None:
     args = (extra, *linked(value)[:2])
