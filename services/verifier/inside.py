@@ -6,6 +6,7 @@ One fresh jail per trial, one process per test, and in every process two must-fa
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,6 +27,7 @@ from services.verifier.trial import Bounds, hash_seed
 _HOME = "/tmp/tree"  # where a worker lays out what it is sent
 _INI_TEXT = pytest_arguments.INI_TEXT + "log_file = /tmp/log\n"  # where nothing is said, it is /dev/null: no such thing
 _PREPARE_CPU_S = 5.0
+_TEST_CPU_S = 0.5  # what pytest itself may take for a test and its copies
 _PHASES = ("setup", "call", "teardown")
 _OUTCOMES = ("passed", "failed", "skipped", "xfail")
 
@@ -72,14 +74,12 @@ class Plan:
         folder = f"{_HOME}/{self.nothing}"
         return {"environment": pytest_arguments.ENVIRONMENT, "arguments": pytest_arguments.arguments(folder, [folder])}
 
-    def job(self) -> dict[str, Any]:
-        """Second question: run every test with its must-fail copies, in a drawn order."""
+    def question(self, number: int, cpu_s: float) -> dict[str, Any]:
+        """Run one test with its must-fail copies, in a drawn order."""
         root = f"{_HOME}/{self.root}"
-        processes = []
-        for real, copies in self.processes:
-            nodes = [f"{root}/{folder}/{test}" for folder, test in (real, *copies)]
-            self._rng.shuffle(nodes)
-            processes.append(nodes)
+        real, copies = self.processes[number]
+        nodes = [f"{root}/{folder}/{test}" for folder, test in (real, *copies)]
+        self._rng.shuffle(nodes)
         return {
             "arguments": pytest_arguments.arguments(root, []),
             "candidate": f"{_HOME}/{self.candidate}",
@@ -87,15 +87,13 @@ class Plan:
             "words": self.words,
             "separator": self.separator,
             "order": self.order,
-            "processes": processes,
+            "nodes": nodes,
+            "cpu_s": cpu_s,
         }
 
-    def judge(self, records: list[str]) -> tuple[int, str | None]:
-        """(tests that count as passed, first rejection): what the records of the processes come to."""
-        found = [self._judge(*process, record) for process, record in zip(self.processes, records, strict=True)]
-        return found.count(None), next(filter(None, found), None)
-
-    def _judge(self, real: tuple[str, str], copies: list[tuple[str, str]], record: str) -> str | None:
+    def judge(self, number: int, record: str) -> str | None:
+        """What the record of one test's process comes to: the word of a rejection, or None."""
+        real, copies = self.processes[number]
         seen = self._read(record)
         if seen is None or any(
             (folder, test) != real and (folder, test.partition("[")[0]) not in copies for folder, test, _ in seen
@@ -142,12 +140,12 @@ def _rejection(phases: set[str]) -> str:
 
 
 class _Asked:
-    """The two questions of a trial and what they gave."""
+    """The questions of a trial and what they gave."""
 
-    def __init__(self, plan: Plan, wanted: int) -> None:
-        self.plan = plan
-        self.wanted = wanted
-        self.ready = False
+    def __init__(self, plan: Plan, cpu_s: float, all_cases: bool) -> None:
+        self._plan = plan
+        self._cpu_s = cpu_s
+        self._all_cases = all_cases
         self.rejection: str | None = None
         self.right = 0
 
@@ -156,25 +154,27 @@ class _Asked:
         try:
             if not conversation.start(program):
                 raise JailFault(f"the runner does not load: {conversation.transcript.failure}")
-            answer = conversation.call("answer", (self.plan.warm_up(),))
-            if (answer.kind, answer.text) != ("r", '"ready"'):
-                raise JailFault(f"pytest is not ready in the jail: {answer.kind} {answer.text[:200]}")
-            self.ready = True
-            self.rejection = self._take(conversation.call("answer", (self.plan.job(),)))
-            conversation.end() if self.rejection is None else conversation.stop()
+            answer = conversation.call("answer", (self._plan.warm_up(),))
         except Closed as closed:
-            if not self.ready:
-                raise JailFault(f"pytest did not start in the jail ({closed.ending})") from None
+            raise JailFault(f"pytest did not start in the jail ({closed.ending})") from None
+        if (answer.kind, answer.text) != ("r", '"ready"'):
+            raise JailFault(f"pytest is not ready in the jail: {answer.kind} {answer.text[:200]}")
+        with contextlib.suppress(Closed):
+            for number in range(len(self._plan.processes)):
+                found = self._judge(number, conversation.call("answer", (self._plan.question(number, self._cpu_s),)))
+                self.right += found is None
+                self.rejection = self.rejection or found
+                if found is not None and not self._all_cases:
+                    conversation.stop()
+                    return
+            conversation.end()
 
-    def _take(self, answer: Answer) -> str | None:
+    def _judge(self, number: int, answer: Answer) -> str | None:
         try:
-            records = values.loads(answer.text) if answer.kind == "r" else None
+            record = values.loads(answer.text) if answer.kind == "r" else None
         except values.ValueCodecError:
-            records = None
-        if type(records) is not list or len(records) != self.wanted or not all(type(one) is str for one in records):
-            return "test_record"
-        self.right, rejection = self.plan.judge(records)
-        return rejection
+            record = None
+        return self._plan.judge(number, record) if type(record) is str else "test_record"
 
 
 def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, bounds: Bounds) -> Facts:
@@ -191,7 +191,7 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
         jail = host.launch(bounds.limits, options)
     except JailFault as fault:
         return Facts(fault="no_start", booted=False, import_error=str(fault))
-    asked = _Asked(plan, len(tests.expected))
+    asked = _Asked(plan, _TEST_CPU_S + 3 * min(bounds.call_cpu_s, check.call_cpu_s), bounds.all_cases)
     usage = Usage()
     try:
         conversation = Conversation(jail, bounds.limits, pace, 0 if host.counts_processes else bounds.limits.processes)

@@ -1,7 +1,7 @@
 """Shipped into a jail: runs hidden tests beside the candidate, each in a process of its own (evidence E1).
 
-The jail's worker imports this file under a random name and calls `answer` twice: once before any code of the candidate
-can run (a failure there is infrastructure), once for all tests. This process never imports the candidate; what a test's
+The jail's worker imports this file under a random name and calls `answer`: once before any code of the candidate can
+run (a failure there is infrastructure), then once per test. This process never imports the candidate; what a test's
 process writes about itself is a claim, in a format drawn anew for every trial. Standard library and pytest only.
 """
 
@@ -11,6 +11,7 @@ sys.path.pop(0)  # the folder of the shipped files: whatever a candidate calls i
 
 import contextlib
 import os
+import signal
 from typing import Any
 
 MAX_RECORD = 64 * 1024
@@ -43,46 +44,45 @@ def warm(job: "dict[str, Any]") -> str:
     return "ready" if code == pytest.ExitCode.NO_TESTS_COLLECTED else f"pytest ended with {int(code)}"
 
 
-def one(job: "dict[str, Any]", nodes: "list[str]", out: int) -> None:
+def one(job: "dict[str, Any]", out: int) -> None:
     """In a test's own process: from here on everything is the candidate's to change."""
     import pytest
 
     os.closerange(3, out)
     os.closerange(out + 1, 4096)
+    signal.setitimer(signal.ITIMER_PROF, job["cpu_s"])  # default action: the kernel ends the process
     sys.path.insert(0, job["candidate"])
     recorder = Recorder(job)
-    pytest.main([*job["arguments"], *nodes], plugins=[recorder])
+    pytest.main([*job["arguments"], *job["nodes"]], plugins=[recorder])
     with open(out, "w") as file:
         file.write("\n".join(recorder.lines))
 
 
-def run(job: "dict[str, Any]") -> "list[str]":
-    """What each process of `job["processes"]` (a list of test ids each) wrote."""
-    records = []
-    for nodes in job["processes"]:
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                one(job, nodes, write)
-            finally:
-                os._exit(0)
-        os.close(write)
-        found = b""
-        while len(found) <= MAX_RECORD and (part := os.read(read, 65_536)):
-            found += part
-        os.close(read)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, 9)  # this process is number 1 here: everything else that runs belongs to the test
+def run(job: "dict[str, Any]") -> str:
+    """What the process of one test wrote."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
         try:
-            while True:
-                os.waitpid(-1, 0)
-        except ChildProcessError:
-            pass
-        records.append(found[:MAX_RECORD].decode("ascii", "replace"))
-    return records
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            one(job, write)
+        finally:
+            os._exit(0)
+    os.close(write)
+    found = b""
+    while len(found) <= MAX_RECORD and (part := os.read(read, 65_536)):
+        found += part
+    os.close(read)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, 9)  # this process is number 1 here: everything else that runs belongs to the test
+    try:
+        while True:
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        pass
+    return found[:MAX_RECORD].decode("ascii", "replace")
 
 
-def answer(job: "dict[str, Any]") -> "str | list[str]":
-    """The records of a job with `processes`; without them: warm up."""
-    return run(job) if "processes" in job else warm(job)
+def answer(job: "dict[str, Any]") -> str:
+    """The record of the test whose `nodes` are told; without them: warm up."""
+    return run(job) if "nodes" in job else warm(job)

@@ -127,9 +127,9 @@ def real(folder, test):  # an attacker who knows what is right, but does not say
             return int(found[1]) + int(found[2]) == int(found[3])
 def add(a, b):
     mine = sys._getframe(1).f_code.co_name
-    for job in [one for one in gc.get_objects() if type(one) is dict and 'words' in one and 'processes' in one]:
+    for job in [one for one in gc.get_objects() if type(one) is dict and 'words' in one and 'nodes' in one]:
         record = []
-        for node in [node for nodes in job['processes'] for node in nodes if node.endswith(mine)]:
+        for node in job['nodes']:
             folder, _, test = node.split('/tmp/tree/')[1].partition('/')[2].partition('/')
             for when in ('setup', 'call', 'teardown'):
                 bad = when == 'call' and not real(folder, mine)
