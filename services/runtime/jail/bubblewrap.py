@@ -13,7 +13,8 @@ from services.runtime.jail import tree
 from services.runtime.jail.limits import MIB, Limits
 
 _STACK_BYTES = 8 * MIB
-_SIGNALS = 128
+SIGNALS = 128
+"""Queued signals, and so timers too, of one jail."""
 _SPARE_PROCESSES = 16
 
 
@@ -73,7 +74,7 @@ def rlimits(limits: Limits, own_user: bool, grouped: bool) -> list[tuple[int, in
         (resource.RLIMIT_RTPRIO, 0),
     ]
     if own_user:  # both count per user
-        found.append((resource.RLIMIT_SIGPENDING, _SIGNALS))
+        found.append((resource.RLIMIT_SIGPENDING, SIGNALS))
         found.append((resource.RLIMIT_NPROC, limits.processes + _SPARE_PROCESSES))
     if not grouped:
         found.append((resource.RLIMIT_AS, limits.memory_bytes))

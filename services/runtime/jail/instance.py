@@ -67,8 +67,8 @@ class Instance:
         return f"{cgroup.PREFIX}{self.number}"
 
     def file(self, name: str) -> Path:
-        """Path of a file of this instance; the next owner of the number overwrites it."""
-        return self._folder / f"{self.number}.{name}"
+        """Path of a filter of this instance; removed with it, or by whoever starts after its death."""
+        return self._folder / f"{self.number}.{name}.bpf"
 
     def trees(self, cache: Path) -> Path:
         """Folder below `cache` for the fixtures' trees of this instance."""
@@ -87,6 +87,8 @@ class Instance:
                 continue  # alive
             try:
                 found += _sweep_one(f"{cgroup.PREFIX}{number}", layout)
+                for path in self._folder.glob(f"{number}.*.bpf"):
+                    path.unlink(missing_ok=True)
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(cache / f"{TREES}{number}")
                     found.append(f"folder {TREES}{number}")
@@ -102,7 +104,9 @@ class Instance:
             time.sleep(0.005)
 
     def release(self) -> None:
-        """Give the number back."""
+        """Give the number back, and remove its files."""
+        for path in self._folder.glob(f"{self.number}.*.bpf"):
+            path.unlink(missing_ok=True)
         os.close(self._fd)
 
 

@@ -83,7 +83,7 @@ class JailHost:
     def _filter(self, network: bool) -> str:
         with self._staging:
             if network not in self._filters:
-                path = self.instance.file("network.bpf" if network else "filter.bpf")
+                path = self.instance.file("network" if network else "plain")
                 path.write_bytes(seccomp.program(network))
                 self._filters[network] = str(path)
             return self._filters[network]

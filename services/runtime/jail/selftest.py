@@ -9,6 +9,7 @@ import resource
 from services.runtime.errors import UserError
 from services.runtime.jail import tree
 from services.runtime.jail.backend import PLAIN, Options
+from services.runtime.jail.bubblewrap import SIGNALS
 from services.runtime.jail.fixtures import holds
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import MIB, JailFault, Limits, Usage
@@ -99,6 +100,12 @@ def fill(files, size):
         return f"{errno.errorcode.get(error.errno)} after {made}"
     return f"not bounded after {made}"
 
+def timers(count):
+    made = 0
+    for _ in range(count):
+        made += libc.syscall(NUMBERS["timer_create"], 1, 0, ctypes.byref(ctypes.c_int())) == 0
+    return made
+
 def run_own():
     open("/tmp/own", "w").write("#!/python/bin/python\n")
     os.chmod("/tmp/own", 0o700)
@@ -131,7 +138,7 @@ def forks(count):
 """
 _CALLS = (
     "mount", "ptrace", "unshare", "clone", "clone3", "socket", "process_vm_readv", "bpf", "io_uring_setup", "keyctl",
-    "umount2", "memfd_create", "prlimit64", "setpriority", "sched_setaffinity", "syncfs", "io_setup",
+    "umount2", "memfd_create", "prlimit64", "setpriority", "sched_setaffinity", "syncfs", "io_setup", "timer_create",
 )  # fmt: skip
 _STATMOUNT = 457
 _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_STACK, resource.RLIMIT_MEMLOCK,
@@ -217,6 +224,8 @@ def deviations(host: JailHost) -> list[str]:
     found = [
         f"{name}: {seen.get(name)!r}, expected {want!r}" for name, want in expected.items() if seen.get(name) != want
     ]
+    if os.geteuid() == 0:
+        found += _timer_deviations(host)
     found += _environment_deviations(host)
     if host.private_mounts:
         found += _scratch_deviations(host)
@@ -225,6 +234,13 @@ def deviations(host: JailHost) -> list[str]:
     if host.layout.version:
         found += _counter_deviations(host)
     return found
+
+
+def _timer_deviations(host: JailHost) -> list[str]:
+    made = answer_text(_ask(host, Limits(), "timers", (1000,))[0])
+    if made in {f'{{"i":"{count}"}}' for count in range(1, SIGNALS + 1)}:
+        return []
+    return [f"timers: {made} of 1000 could be made, at most {SIGNALS} are expected"]
 
 
 def _environment_deviations(host: JailHost) -> list[str]:

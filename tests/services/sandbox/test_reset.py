@@ -193,3 +193,12 @@ def test_a_number_used_anew_is_not_followed_into_another_tree(pool: Pool) -> Non
     warm.close()
     assert warm.reset() == "broken"
     assert os.path.exists("/tmp")
+
+
+@pytest.mark.parametrize(("reset_s", "cycle_s", "episodes"), [(3.5, 8.0, 115_200), (0.015, 4.515, 204_120)])
+def test_the_benchs_slot_arithmetic_is_that_of_the_worked_example(
+    reset_s: float, cycle_s: float, episodes: float
+) -> None:
+    from tests.bench.sandbox_bench import capacity
+
+    assert capacity(reset_s) == pytest.approx((cycle_s, episodes), abs=1)
