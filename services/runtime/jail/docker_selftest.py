@@ -58,8 +58,8 @@ def container():
         "write to a text of the engine": attempt(lambda: open("/etc/hostname", "w")),
     }
 """
-_KNOWN = ("/", "/proc", "/sys", "/dev", "/tmp", "/sbin/docker-init", "/dev/init", "/etc/hostname", "/etc/hosts",
-          "/etc/resolv.conf")  # fmt: skip
+_KNOWN = ("/", "/proc", "/sys", "/dev", "/tmp", "/sbin/docker-init", "/usr/sbin/docker-init", "/etc/hostname",
+          "/etc/hosts", "/etc/resolv.conf")  # fmt: skip
 
 # How a container differs from a bubblewrap jail, and why that is no way out.
 DIFFERS: dict[str, object] = {
