@@ -51,12 +51,17 @@ class Node:
 
 
 def _text(value: Any, depth: int) -> str:
-    if not isinstance(value, Node):
+    kind = type(value)
+    if isinstance(value, Node):
+        items, around = [getattr(value, field) for field in value.__node_fields__], f"{kind.__name__}()"
+    elif kind in (list, tuple, set, frozenset):
+        items, around = list(value), "[]" if kind is list else "()" if kind is tuple else "{}"
+    elif kind is dict:
+        items, around = [item for pair in value.items() for item in pair], "{}"
+    else:
         return repr(value)
-    if depth == 0:
-        return "..."
-    inner = [_text(getattr(value, field), depth - 1) for field in value.__node_fields__]
-    return f"{type(value).__name__}({','.join(inner)})"
+    inner = ",".join(_text(item, depth - 1) for item in items[:8]) if depth else "..."
+    return f"{around[:-1]}{inner}{around[-1]}"
 
 
 @cache
