@@ -10,11 +10,11 @@ import typer
 
 from services.runtime.errors import UserError
 from services.tasks import feedback, values
-from services.tasks.certify import TRIALS, Certificate
 from services.tasks.fixture import CheckSet, Fixture
+from services.tasks.quick_look import TRIALS, QuickLook
 from services.tasks.taskset import SPLITS, TaskSet, UnknownTask
 
-app = typer.Typer(help="Look at the repair tasks and certify how they are judged.", no_args_is_help=True)
+app = typer.Typer(help="Look at the repair tasks, and certify how they are judged.", no_args_is_help=True)
 
 Source = Annotated[
     str,
@@ -120,7 +120,7 @@ def check_tasks(
     trials: Annotated[int, typer.Option(min=1, help="Seeded trials of every tree.")] = TRIALS,
     source: Source = "catalogue",
 ) -> None:
-    """Certify how tasks are judged: the reference passes, the unrepaired code and the known-bad trees fail."""
+    """A quick look without sandboxes: the reference passes, unrepaired and known-bad code fails. See also `certify`."""
     if (task_id is None) is not everything:
         raise UserError("one task or all of them?", "rollstream tasks check", "name a task id, or give --all")
     tasks = load(source)
@@ -129,46 +129,46 @@ def check_tasks(
         checks = [tasks.checks.get(task_id)]
     else:
         checks = list(tasks.checks)
-    found = _certify(checks, trials)
+    found = _look(checks, trials)
     _report(found, trials)
-    if not all(certificate.sound for certificate in found):
+    if not all(one.sound for one in found):
         raise typer.Exit(1)
 
 
-def _certify(checks: Iterable[CheckSet], trials: int) -> list[Certificate]:
+def _look(checks: Iterable[CheckSet], trials: int) -> list[QuickLook]:
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from services.tasks.bench import Bench
-    from services.tasks.certify import certify
+    from services.tasks.quick_look import look
 
     waiting = list(checks)
     began = time.monotonic()
-    found: list[Certificate] = []
-    columns = (TextColumn("certifying"), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    found: list[QuickLook] = []
+    columns = (TextColumn("looking"), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     console = Console(stderr=True)
     hidden = not console.is_terminal
     with Bench() as bench, Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         bar = progress.add_task("", total=len(waiting), visible=False)
         for check in waiting:
             progress.update(bar, description=check.task_id, visible=time.monotonic() - began > _PATIENCE_S)
-            found.append(certify(bench, check, trials))
+            found.append(look(bench, check, trials))
             progress.advance(bar)
     return found
 
 
-def _report(found: list[Certificate], trials: int) -> None:
-    for certificate in found:
-        if not certificate.sound:
-            typer.echo(f"DEVIATES {certificate.task_id}: {certificate.deviation()}")
-    passed = sum(certificate.reference_passes for certificate in found)
-    base = sum(certificate.kills[0] for certificate in found)
-    known = [kills for certificate in found for kills in certificate.kills[1:]]
+def _report(found: list[QuickLook], trials: int) -> None:
+    for one in found:
+        if not one.sound:
+            typer.echo(f"DEVIATES {one.task_id}: {one.deviation()}")
+    passed = sum(one.reference_passes for one in found)
+    base = sum(one.kills[0] for one in found)
+    known = [kills for one in found for kills in one.kills[1:]]
     asked = len(found) * trials
     typer.echo(f"reference     passed {passed} of {asked} trials")
     typer.echo(f"unrepaired    killed {base} of {asked} trials")
     typer.echo(f"known-bad     killed {sum(known)} of {len(known) * trials} trials")
-    sound = sum(certificate.sound for certificate in found)
+    sound = sum(one.sound for one in found)
     typer.echo(f"{sound} of {len(found)} check sets are sound")
 
 
@@ -183,7 +183,9 @@ def load(source: str) -> TaskSet:
     try:
         return load_quixbugs(Path(source))
     except BadProgram as error:
-        raise UserError(str(error), do="mend that line; the format is in services/tasks/quixbugs/importer.py") from error
+        raise UserError(
+            str(error), do="mend that line; the format is in services/tasks/quixbugs/importer.py"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read tasks: {error}", source, 'give "catalogue" or a JSON-lines file') from error
 

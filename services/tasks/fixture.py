@@ -211,7 +211,7 @@ class Fixture:
 
 @dataclass(frozen=True)
 class CheckSet:
-    """The hidden half of a task: only the verifier and `rollstream tasks check` load it.
+    """The hidden half of a task: only the verifier and the commands of `rollstream tasks` load it.
 
     Evidence "E3": fresh inputs from the generator of `problem`, judged by its trusted reference; `oracle_digest` pins
     generator and reference, so a document made with another catalogue is refused instead of judging by other rules.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.tasks.bench import Bench
-from services.tasks.certify import certify
+from services.tasks.quick_look import look
 from services.tasks.quixbugs import BadProgram, load_quixbugs
 from services.tasks.taskset import HELDOUT_FAMILIES, TaskSet, load_hidden, load_public
 
@@ -28,7 +28,7 @@ def test_all_programs_arrive(tasks: TaskSet) -> None:
     assert len(tasks.split(HELDOUT_FAMILIES)) == 31
     # Of 242: four are beyond useful time, and one is outside its program's definition.
     assert sum(len(check.fixed_cases or check.decoys) for check in tasks.checks) == 237
-    assert all(check.evidence in ("E2", "E3") for check in tasks.checks)
+    assert all(check.evidence == "E3" for check in tasks.checks)
     assert load_public(tasks.public_document()).fixtures == tasks.fixtures
     assert load_hidden(tasks.hidden_document()).by_id == tasks.checks.by_id
 
@@ -43,8 +43,8 @@ def test_correct_programs_pass_and_buggy_ones_fail(tasks: TaskSet) -> None:
     with Bench() as bench:
         for check in tasks.checks:
             if check.entry not in ENDLESS:
-                certificate = certify(bench, check, 1)
-                assert certificate.sound, f"{check.task_id}: {certificate.deviation()}"
+                found = look(bench, check, 1)
+                assert found.sound, f"{check.task_id}: {found.deviation()}"
 
 
 def test_endless_programs_fail_too(tasks: TaskSet) -> None:
@@ -52,8 +52,8 @@ def test_endless_programs_fail_too(tasks: TaskSet) -> None:
     with Bench() as bench:
         for check in tasks.checks:
             if check.entry in ENDLESS:
-                certificate = certify(bench, replace(check, call_cpu_s=0.5, known_bad=check.known_bad[:1]), 1)
-                assert certificate.sound, f"{check.task_id}: {certificate.deviation()}"
+                found = look(bench, replace(check, call_cpu_s=0.5, known_bad=check.known_bad[:1]), 1)
+                assert found.sound, f"{check.task_id}: {found.deviation()}"
 
 
 GOOD = {
@@ -75,7 +75,36 @@ def test_generators_and_lone_arguments(tmp_path: Path) -> None:
     assert fixture.task_id == "quixbugs/twice/original"
     assert fixture.first_failure == "FAIL 1 want [1,1] got [1,2]"
     with Bench() as bench:
-        assert certify(bench, tasks.checks.get(fixture.task_id), 2).sound
+        assert look(bench, tasks.checks.get(fixture.task_id), 2).sound
+
+
+KNOWN = {
+    "name": "gcd",
+    "buggy": "def gcd(a, b):\n    return a\n",
+    "correct": "def gcd(a, b):\n    while b:\n        a, b = b, a % b\n    return a\n",
+    "cases": [[[4, 2], 2], [[9, 6], 3], [[7, 1], 1], [[5, 5], 5]],
+}
+
+
+def test_a_known_name_is_judged_on_fresh_inputs(tmp_path: Path) -> None:
+    (check,) = load_quixbugs(write(tmp_path / "ours.jsonl", KNOWN)).checks
+    assert (check.evidence, check.comparator, check.fixed_cases) == ("E3", "number", ())
+    assert {example.args for example in check.decoys} == {(4, 2), (9, 6), (7, 1), (5, 5)}
+    with Bench() as bench:
+        assert look(bench, check, 2).sound
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"correct": "def gcd(a, b):\n    return a + b\n", "cases": [[[4, 2], 6], [[9, 6], 15]]},
+        {"correct": "def gcd(xs):\n    return sum(xs)\n", "cases": [[[[4, 2]], 6], [[[9, 6]], 15]]},
+        {"correct": "def gcd(a, b):\n    return a + b\n", "cases": [[["4", "2"], "42"], [["a", "b"], "ab"]]},
+    ],
+)
+def test_another_program_of_a_known_name_keeps_its_own_cases(tmp_path: Path, changes: dict[str, object]) -> None:
+    (check,) = load_quixbugs(write(tmp_path / "ours.jsonl", {**KNOWN, **changes})).checks
+    assert (check.evidence, check.oracle_digest, len(check.fixed_cases)) == ("E2", "", 2)
 
 
 @pytest.mark.parametrize(

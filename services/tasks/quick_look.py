@@ -1,4 +1,7 @@
-"""Certification of check sets: the reference passes every trial, every known-bad tree fails every trial."""
+"""A quick look at check sets, without sandboxes: the reference passes every trial, every known-bad tree fails.
+
+For whoever writes or imports tasks. It proves nothing about the verifier: certificates come from `tasks certify`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ TRIALS = 3
 
 
 @dataclass(frozen=True)
-class Certificate:
+class QuickLook:
     """What was found about one check set; `kills` counts killed trials per known-bad tree, in their order."""
 
     task_id: str
@@ -21,7 +24,7 @@ class Certificate:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing deviated from what a certified check set must show."""
+        """Whether nothing deviated from what a sound check set must show."""
         return self.reference_passes == self.trials and all(kills == self.trials for kills in self.kills)
 
     def deviation(self) -> str:
@@ -48,11 +51,11 @@ def passes(bench: Bench, check: CheckSet, tree: Mapping[str, str], seed: str) ->
     return True
 
 
-def certify(bench: Bench, check: CheckSet, trials: int = TRIALS) -> Certificate:
+def look(bench: Bench, check: CheckSet, trials: int = TRIALS) -> QuickLook:
     """Run reference and known-bad trees over `trials` seeded trials each. Raises ValueError without a reference."""
     if not check.reference:
         raise ValueError(f"{check.task_id}: the check set holds no reference tree")
-    seeds = [f"certify/{check.task_id}/{trial}" for trial in range(trials)]
+    seeds = [f"look/{check.task_id}/{trial}" for trial in range(trials)]
     kept = sum(passes(bench, check, check.reference, seed) for seed in seeds)
     kills = tuple(sum(not passes(bench, check, tree, seed) for seed in seeds) for tree in check.known_bad)
-    return Certificate(check.task_id, trials, kept, kills)
+    return QuickLook(check.task_id, trials, kept, kills)

@@ -1,4 +1,4 @@
-"""Protects certification: sound sets pass it, and each way of being unsound is seen and named."""
+"""Protects the quick look: sound sets pass it, and each way of being unsound is seen and named."""
 
 import dataclasses
 import os
@@ -8,8 +8,8 @@ import pytest
 
 from services.tasks.bench import Bench
 from services.tasks.build import build_catalogue
-from services.tasks.certify import certify, passes
 from services.tasks.comparators import Outcome
+from services.tasks.quick_look import look, passes
 from services.tasks.taskset import TaskSet
 
 
@@ -27,25 +27,25 @@ def bench():
 def test_one_task_of_every_problem_is_sound(tasks: TaskSet, bench: Bench) -> None:
     seen = {fixture.problem: fixture.task_id for fixture in tasks.fixtures if "no answer" not in fixture.first_failure}
     for task_id in seen.values():
-        certificate = certify(bench, tasks.checks.get(task_id), 2)
-        assert certificate.sound, certificate.deviation()
+        found = look(bench, tasks.checks.get(task_id), 2)
+        assert found.sound, found.deviation()
 
 
 def test_endless_loop_is_killed(tasks: TaskSet, bench: Bench) -> None:
     fixture = next(fixture for fixture in tasks.fixtures if "no answer" in fixture.first_failure)
-    assert certify(bench, tasks.checks.get(fixture.task_id), 1).sound
+    assert look(bench, tasks.checks.get(fixture.task_id), 1).sound
 
 
 def test_wrong_reference_and_right_known_bad_are_named(tasks: TaskSet, bench: Bench) -> None:
     check = tasks.checks.get(tasks.fixtures[0].task_id)
-    wrong = certify(bench, dataclasses.replace(check, reference=check.known_bad[1]), 2)
+    wrong = look(bench, dataclasses.replace(check, reference=check.known_bad[1]), 2)
     assert not wrong.sound
     assert "reference passed 0 of 2" in wrong.deviation()
-    spared = certify(bench, dataclasses.replace(check, known_bad=(check.reference, *check.known_bad[1:])), 2)
+    spared = look(bench, dataclasses.replace(check, known_bad=(check.reference, *check.known_bad[1:])), 2)
     assert spared.kills == (0, 2, 2)
     assert "unrepaired base passed 2 of 2" in spared.deviation()
     with pytest.raises(ValueError, match="no reference"):
-        certify(bench, dataclasses.replace(check, reference={}))
+        look(bench, dataclasses.replace(check, reference={}))
 
 
 @pytest.mark.parametrize(
