@@ -15,11 +15,14 @@ from services.runtime.jail.session import Server
 from services.sandbox.reset import Warm
 
 BOOT_S = 15.0
-ENDS = ("fresh", "reused", "reset", "broken", "unexplained", "surplus")
+ENDS = ("fresh", "reused", "reset", "broken", "unexplained", "surplus", "spent")
 """What is counted: launched, taken from the pool, reset between two runs or for the next workspace, thrown away because
-of what ran in it, thrown away because a reset did not hold (its slot is retired), ended although clean."""
+of what ran in it, thrown away because a reset did not hold (its slot is retired), ended although clean, ended after use
+because it cannot be reset or a fresh one comes sooner."""
 SHOWN_FROM = 8
 """Trees of at least this many files are shown to a jail; smaller ones travel with each run."""
+RESET_UP_TO = 500
+"""Files of a shown tree: proving more takes longer than a fresh jail (`tests/bench/sandbox_bench.py`)."""
 _LAUNCH_TRIES = 2
 
 
@@ -74,14 +77,17 @@ class Pool:
         return self._fresh(files if shown else {}, key)
 
     def clean(self, warm: Warm) -> bool:
-        """Whether its next run starts from a proved clean state; a jail that cannot be reset is left as it is."""
-        if warm.runs == 0 or not warm.resettable:
+        """Whether its next run starts from a proved clean state; if not, close it and take another.
+
+        Where no jail of this host can be looked into, a workspace goes on with its own as it is.
+        """
+        if warm.runs == 0 or not warm.ours:
             return True
         return self._reset(warm)
 
     def give(self, warm: Warm) -> None:
-        """A workspace lets go of it: kept when a reset holds and there is room, else ended."""
-        if not warm.resettable or (warm.runs > 0 and not self._reset(warm)):
+        """A workspace lets go of it: kept when it is unused or a reset holds, and there is room; else ended."""
+        if warm.runs > 0 and not self._reset(warm):
             warm.close()
             return
         with self._lock:
@@ -124,7 +130,7 @@ class Pool:
         processes = 0 if self._host.counts_processes else self._limits.processes
         jail = self._host.launch(self._limits, Options(files=files, files_digest=key))
         try:
-            warm = Warm(Server(jail, self._limits, BOOT_S, processes), files, key)
+            warm = Warm(Server(jail, self._limits, BOOT_S, processes), files, key, len(files) <= RESET_UP_TO)
         except JailFault:
             jail.close()
             raise
@@ -142,6 +148,9 @@ class Pool:
         return True
 
     def _reset(self, warm: Warm) -> bool:
+        if not warm.resettable:
+            self.counts["spent"] += 1
+            return False
         outcome = warm.reset()
         self.counts["reset" if outcome == "clean" else outcome] += 1
         return outcome == "clean"

@@ -39,8 +39,9 @@ class Deviates(Exception):
 class Warm:
     """A booted fork server with what it looked like before any candidate code ran."""
 
-    def __init__(self, server: Server, files: Mapping[str, str], key: str) -> None:
-        """`files`: the tree that its jail shows; `key`: what that tree is known by ("" without one)."""
+    def __init__(self, server: Server, files: Mapping[str, str], key: str, compare: bool = True) -> None:
+        """`files`: the tree that its jail shows; `key`: what that tree is known by ("" without one); `compare`: look at
+        it now, so that it can be reset later."""
         self.server = server
         self.key = key
         self.files = files
@@ -53,8 +54,14 @@ class Warm:
             folder, slash, name = path.rpartition("/")
             self._inside.setdefault(folder + slash, set()).add(name)
         self._seen: dict[str, tuple[int, ...]] = {}
-        self._fd = self._open()
+        self._fd = self._open() if compare else -1
         self._before = self._server_state() if self._fd >= 0 and not self._differences() else None
+
+    @property
+    def ours(self) -> bool:
+        """Whether its host's jails can be looked into from here at all."""
+        jail = self.server.jail
+        return isinstance(jail, BubblewrapJail) and jail.private
 
     @property
     def resettable(self) -> bool:

@@ -18,22 +18,22 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from services.runtime.errors import UserError
 from services.runtime.jail import tree
-from services.runtime.jail.backend import PLAIN, Backend, Options, open_backend
+from services.runtime.jail.backend import PLAIN, Backend, Options
 from services.runtime.jail.bubblewrap import find_bwrap
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import Limits
 from services.runtime.jail.session import Program, Server
-from services.runtime.settings import Isolation, Sandbox, Verifier
+from services.runtime.settings import Sandbox, Verifier
 from services.sandbox import checks
 from services.sandbox import main as sandbox_main
-from services.sandbox.pool import Pool
+from services.sandbox.reset import Warm
 from services.tasks import catalogue
 from services.tasks.build import build_catalogue
 from services.verifier import main as verifier_main
 from services.verifier import trial
 from services.verifier.attribution import attribute
+from tests.bench import containers
 
 WORKERS = 2
 TREES = (20, 200, 2000)
@@ -155,8 +155,7 @@ def _resets(host: JailHost) -> dict[str, float]:
         options = Options(files=files, files_digest=f"bench-{size}")
         _start(host, limits, options)  # lays it out
         found[f"fresh_overlay_{size}_files_ms"] = _milliseconds(functools.partial(_start, host, limits, options), 20)
-        pool = Pool(host, limits, 0)
-        warm = pool.take(files, f"bench-{size}")
+        warm = Warm(Server(host.launch(limits, options), limits, 60.0), files, f"bench-{size}")
         source = (
             f"import os\ndef f(x):\n    for path in {sorted(files)[::10]!r}:\n"
             "        open('/tmp/tree/' + path, 'a').write('changed')\n"
@@ -177,15 +176,9 @@ def _resets(host: JailHost) -> dict[str, float]:
 
 
 def _cold_container_ms() -> float | None:
-    """Start, boot and end of a container; None where no Docker Engine answers."""
-    try:
-        backend = open_backend(Isolation(backend="docker"), 1)
-    except (UserError, KeyError):
-        return None
-    with backend:
-        limits = Limits()
-        _start(backend, limits)
-        return _milliseconds(lambda: _start(backend, limits), 10)
+    """Start, boot and end of a container; None where no Docker Engine can run."""
+    seconds = containers.cold_container_seconds(with_end=True)
+    return None if seconds is None else seconds * 1000
 
 
 def capacity(reset_s: float, slots: int = 256) -> tuple[float, float]:
