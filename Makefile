@@ -9,7 +9,7 @@ RUN_DIR ?= runs/quickstart
 RUN_ARGS ?= --set dispatch.wall_s=400
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system run test check lint types bench clean
+.PHONY: help setup system equipment run test check lint types bench clean
 
 help: ## print this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,10 +33,20 @@ system:
 	  echo "bubblewrap is missing and this user may not install it: run 'apt-get install bubblewrap' as root"; exit 1; \
 	fi
 
+equipment:
+	@command -v dockerd >/dev/null && command -v debootstrap >/dev/null && exit 0; \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  echo "== docker.io or debootstrap is missing: installing both with apt-get, for the tests of the docker sandbox"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker.io debootstrap >/dev/null \
+	    || echo "that failed: the tests that need them will be skipped"; \
+	else \
+	  echo "docker.io or debootstrap is missing and this user may not install it: the tests that need them will be skipped"; \
+	fi
+
 run: setup ## set up, then train a repair policy on this machine (about ten minutes); again: goes on or shows the result
 	@$(BIN)/rollstream run --run-dir $(RUN_DIR) $(RUN_ARGS)
 
-test: setup ## set up, then run all tests (ruff and mypy among them)
+test: setup equipment ## set up, then run all tests (ruff and mypy among them)
 	@$(BIN)/pytest -n 2 --dist loadfile
 
 check: setup lint types test ## ruff and mypy first, by themselves, then all tests
