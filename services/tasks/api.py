@@ -7,14 +7,16 @@ A manifest is canonical JSON (`HiddenTests.api`). All parts may be left out:
      "exceptions": {"Empty": ["IndexError"]},
      "classes": {"Stack": {"methods": ["push"], "class_methods": ["of"], "static_methods": [], "properties": ["top"],
                            "attributes": ["name"], "special": ["__len__", "__iter__"], "bases": [],
-                           "suppresses": [], "constructor": true}}}
+                           "compared": [], "suppresses": [], "constructor": true}}}
 
 Values cross as data (`services/tasks/values.py`); objects of declared classes stay where they are and cross as opaque
 handles; exceptions cross as their names, without message or attributes. What a manifest cannot carry: functions as
 arguments, subclassing in tests, messages of exceptions, asynchronous code, patching of the module's inside.
 
-A declared `__eq__` (and any other special method) is the candidate's own claim: tests should look at values as well.
-A context manager swallows only what `suppresses` names, or it could swallow the failure of an assert in its block.
+Two things are decided on the trusted side, or a candidate could turn every failed assert into a passed one: objects
+of a class with `compared` attributes are equal when these are, and its own `__eq__` must say the same (declared in
+`special` it is the candidate's claim alone, so it is never derived); and a context manager swallows only exceptions
+that `suppresses` names. Lists, dicts and sets cross as copies: what one side changes in them later is not seen.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ SPECIAL = frozenset((*OPERATORS, *REFLECTED, *MANAGED, "__call__"))
 
 _NEUTRAL_BASES = frozenset({"object", "ABC", "Generic", "Protocol"})
 _LISTS = (
-    "methods", "class_methods", "static_methods", "properties", "attributes", "special", "bases", "suppresses",
+    "methods", "class_methods", "static_methods", "properties", "attributes", "special", "bases", "compared",
+    "suppresses",
 )  # fmt: skip
 _NEVER_SUPPRESSED = ("AssertionError", "Exception", "BaseException")
 
@@ -73,7 +76,8 @@ _NEVER_SUPPRESSED = ("AssertionError", "Exception", "BaseException")
 class ClassApi:
     """What tests may use of one class. `properties` can be read, `attributes` set too; `bases` are declared classes.
 
-    `suppresses`: exceptions that its objects may swallow as context managers.
+    `compared`: properties or attributes that make two of its objects equal; `suppresses`: exceptions that they may
+    swallow as context managers.
     """
 
     methods: tuple[str, ...] = ()
@@ -83,6 +87,7 @@ class ClassApi:
     attributes: tuple[str, ...] = ()
     special: tuple[str, ...] = ()
     bases: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
     suppresses: tuple[str, ...] = ()
     constructor: bool = True
 
@@ -145,16 +150,31 @@ def parse(document: Mapping[str, Any]) -> Api:
                 raise ValueError(
                     f"exception {name}: its base {base!r} is neither declared nor an allow-listed built-in"
                 )
+    _check_classes(api)
+    exception_classes(api, "")
+    return api
+
+
+def _check_classes(api: Api) -> None:
     for name, kind in api.classes.items():
         for base in kind.bases:
             if base not in api.classes:
                 raise ValueError(f"class {name}: its base {base!r} is not declared")
+    api.ordered_classes()
+    for name, kind in api.classes.items():
+        for compared in kind.compared:
+            if not any(compared in (*one.properties, *one.attributes) for one in _line(name, api.classes)):
+                raise ValueError(f"class {name}: {compared!r} is compared, but is neither property nor attribute")
+        if kind.compared and {"__eq__", "__ne__"} & set(kind.special):
+            raise ValueError(f"class {name}: it is compared by attributes or by its own __eq__, not both")
         for error in kind.suppresses:
             if error in _NEVER_SUPPRESSED or (error not in EXCEPTION_NAMES and error not in api.exceptions):
                 raise ValueError(f"class {name}: it cannot be allowed to suppress {error!r}")
-    api.ordered_classes()
-    exception_classes(api, "")
-    return api
+
+
+def _line(name: str, classes: Mapping[str, ClassApi]) -> list[ClassApi]:
+    """A class and all its declared bases."""
+    return [classes[name], *(above for base in classes[name].bases for above in _line(base, classes))]
 
 
 def exception_classes(api: Api, module: str) -> dict[str, type[BaseException]]:
@@ -182,7 +202,7 @@ def _class(name: str, document: Any) -> ClassApi:
     if type(constructor) is not bool:
         raise ValueError(f"{where}: constructor is true or false")
     lists = {key: _names(document.get(key, ()), f"{where}, {key}") for key in _LISTS if key != "special"}
-    members = [one for key, names in lists.items() if key not in ("bases", "suppresses") for one in names]
+    members = [one for key, names in lists.items() if key not in ("bases", "compared", "suppresses") for one in names]
     _unique(members + list(special), where)
     return ClassApi(**lists, special=tuple(special), constructor=constructor)
 
@@ -305,8 +325,8 @@ def _derive_class(node: ast.ClassDef, known: set[str]) -> dict[str, Any]:
         elif isinstance(item, ast.Assign):
             found["attributes"] += [target.id for target in item.targets if isinstance(target, ast.Name)]
     if any(_decorator(one) == "dataclass" for one in node.decorator_list):
-        found["special"].append("__eq__")
-    taken = {name for key in _LISTS if key != "attributes" for name in found[key]}
+        found["compared"] = [name for name in found["attributes"] if not name.startswith("_")]
+    taken = {name for key in _LISTS if key not in ("attributes", "compared") for name in found[key]}
     fields = [name for name in found["attributes"] if not name.startswith("_") and name not in taken]
     return {
         **{key: list(dict.fromkeys(names)) for key, names in found.items()},
@@ -316,7 +336,7 @@ def _derive_class(node: ast.ClassDef, known: set[str]) -> dict[str, Any]:
 
 def _derive_method(item: ast.FunctionDef, found: dict[str, list[str]]) -> None:
     decorators = {_decorator(one) for one in item.decorator_list}
-    if item.name in SPECIAL:
+    if item.name in SPECIAL and item.name not in ("__eq__", "__ne__"):
         found["special"].append(item.name)
     elif "setter" in decorators and item.name in found["properties"]:
         found["properties"].remove(item.name)

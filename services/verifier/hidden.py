@@ -11,7 +11,7 @@ from services.runtime.errors import UserError
 from services.runtime.jail.backend import Backend
 from services.tasks import api
 from services.tasks.fixture import CheckSet, HiddenTests
-from services.verifier import canaries, inside, outside, trusted
+from services.verifier import canaries, inside, outside, pytest_arguments, trusted
 from services.verifier.attribution import Facts
 from services.verifier.trial import Bounds
 
@@ -59,6 +59,8 @@ def validate(tests: HiddenTests) -> None:
     for path in tests.files:
         if path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")):
             raise ValueError(f"{path!r} is not a relative path")
+        if path.rpartition("/")[2] in ("conftest.py", pytest_arguments.INI):
+            raise ValueError(f"{path!r} would have no effect: hidden tests are run without")
     there = {
         f"{path}::{name}"
         for path, text in tests.files.items()

@@ -20,6 +20,10 @@ class Uncrossable(BaseException):
     """A test passed what is no value, such as a function. No `pytest.raises(Exception)` takes it for an answer."""
 
 
+class Contradiction(BaseException):
+    """The candidate's `__eq__` says other than the attributes that are declared to make objects equal."""
+
+
 class Asking(Protocol):
     """Carries one question to the candidate.
 
@@ -183,7 +187,9 @@ class Interface:
             body[field] = property(_getter(field), _setter(field))
         for special in kind.special:
             body[special] = self._leaving(kind.suppresses) if special == "__exit__" else _special(special)
-        if "__eq__" in kind.special and "__hash__" not in kind.special:
+        if kind.compared:
+            body["__eq__"] = _equality(kind.compared)
+        if "__eq__" in body and "__hash__" not in kind.special:
             body["__hash__"] = None
         made: type[Remote] = types.new_class(name, bases, {"declared": True}, lambda space: space.update(body))
         return made
@@ -232,6 +238,19 @@ def _setter(name: str) -> Callable[[Remote, Any], None]:
         self._home.ask("set", self, name, (value,))
 
     return put
+
+
+def _equality(fields: tuple[str, ...]) -> Callable[[Remote, object], Any]:
+    def equal(self: Remote, other: object) -> Any:
+        if type(self) is not type(other):
+            return NotImplemented
+        same = all(getattr(self, field) == getattr(other, field) for field in fields)
+        said = self._home.ask("operator", name="eq", args=(self, other))
+        if said is not same:
+            raise Contradiction(f"objects of {type(self).__name__}: equal by {fields} {same}, by __eq__ {said}")
+        return same
+
+    return equal
 
 
 def _special(name: str) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_MEMORY = 2 << 30
+_MEMORY = 1 << 30
 _FILE_BYTES = 64 << 20
 _TEXT = 400
 

@@ -32,6 +32,7 @@ class Base(ABC):
 
 class Box(Base):
     def __len__(self): ...
+    def __eq__(self, other): ...
     def __getitem__(self, i): ...
     @classmethod
     def of(cls): ...
@@ -58,7 +59,7 @@ def test_the_manifest_of_a_source() -> None:
                 "methods": ["open"], "class_methods": ["of"], "static_methods": ["zero"],
                 "special": ["__len__", "__getitem__"], "bases": ["Base"],
             },
-            "Point": {"attributes": ["x", "y"], "special": ["__eq__"]},
+            "Point": {"attributes": ["x", "y"], "compared": ["x", "y"]},
         },
     }  # fmt: skip
     assert api.parse(json.loads(json.dumps(found.to_json()))) == found
@@ -95,6 +96,8 @@ def test_a_source_that_cannot_be_carried(source: str, word: str) -> None:
     ({"classes": {"A": {"special": ["__reduce__"]}}}, "cannot be forwarded"),
     ({"classes": {"A": {"special": ["__enter__"]}}}, "both __enter__ and __exit__"),
     ({"classes": {"A": {"suppresses": ["AssertionError"]}}}, "suppress"),
+    ({"classes": {"A": {"compared": ["x"]}}}, "neither property nor attribute"),
+    ({"classes": {"A": {"attributes": ["x"], "compared": ["x"], "special": ["__eq__"]}}}, "not both"),
     ({"classes": {"A": {"suppresses": ["Exception"]}}}, "suppress"),
     ({"classes": {"A": {"constructor": 1}}}, "true or false"),
     ({"classes": {"A": {"methods": ["x"], "attributes": ["x"]}}}, "twice"),

@@ -1,4 +1,4 @@
-"""An example module with classes, properties, exceptions, blocks and iteration; its tests; three broken variants."""
+"""An example module with classes, properties, exceptions, blocks and iteration; its tests; broken variants."""
 
 SHELF = '''
 from dataclasses import dataclass
@@ -178,6 +178,9 @@ IDS = tuple(
 )  # fmt: skip
 
 BROKEN = {
+    "equal to everything": SHELF.replace(
+        "def thicker", "def __eq__(self, other):\n        return True\n\n    def thicker"
+    ),
     "undoes nothing": SHELF.replace("self._books = self._before", "pass"),
     "forgets the exception": SHELF.replace("raise Missing(title, self.name)", "raise KeyError(title)"),
     "gives a copy": SHELF.replace("return book\n        raise", "return Book(book.title, book.pages)\n        raise"),
