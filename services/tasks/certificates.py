@@ -90,15 +90,17 @@ class Mutants:
 class Pool:
     """Evidence about one judging key, by one verifier on one backend.
 
-    `reference` are runs of the reference by load ("idle", "2x": twice as many busy processes as CPUs). `cpu_p99_s` and
-    `cpu_limit_s` are CPU seconds of a whole run; None where nothing measured them. `seed` is what all trial seeds were
-    derived from. `made_at` is an ISO date and time in UTC.
+    `reference` are runs of the reference by load ("idle", "2x": twice as many busy processes as CPUs). `forgeries` are
+    the verdicts on programs that try to be judged right without an answer (services/tasks/forgeries.py): right is
+    rejected. `cpu_p99_s` and `cpu_limit_s` are CPU seconds of a whole run; None where nothing measured them. `seed` is
+    what all trial seeds were derived from. `made_at` is an ISO date and time in UTC.
     """
 
     key: str
     problem: str
     reference: Mapping[str, Tally]
     mutants: Mutants
+    forgeries: Tally
     cpu_p99_s: float | None
     cpu_limit_s: float
     seed: int
@@ -121,6 +123,8 @@ class Pool:
         found = []
         if not self.runs.clean:
             found.append(f"the reference passed {self.runs.right} of {self.runs.runs} runs")
+        if self.forgeries.right < self.forgeries.runs:
+            found.append(f"{self.forgeries.runs - self.forgeries.right} of {self.forgeries.runs} forgeries passed")
         if not self.mutants.total:
             found.append("no mutant of the reference was tried")
         if self.mutants.kill_rate < MIN_KILL_RATE:
@@ -138,6 +142,7 @@ class Pool:
         """Canonical-JSON-able data; what follows from the rest is there for its readers only."""
         out = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         out["reference"] = {load: [tally.runs, tally.right] for load, tally in self.reference.items()}
+        out["forgeries"] = [self.forgeries.runs, self.forgeries.right]
         out["mutants"] = {**dataclasses.asdict(self.mutants), "spared": list(self.mutants.spared)}
         derived = (self.flake_bound, CONFIDENCE, self.mutants.kill_rate)
         return {**out, **dict(zip(_DERIVED, derived, strict=True))}
@@ -147,6 +152,7 @@ class Pool:
         """Inverse of `to_json`. Raises KeyError or TypeError."""
         fields = {name: value for name, value in document.items() if name not in _DERIVED}
         fields["reference"] = {load: Tally(*counts) for load, counts in fields["reference"].items()}
+        fields["forgeries"] = Tally(*fields["forgeries"])
         fields["mutants"] = Mutants(**{**fields["mutants"], "spared": tuple(fields["mutants"]["spared"])})
         return cls(**fields)
 

@@ -8,8 +8,6 @@ from services.tasks.certificates import Certificates, load
 from services.tasks.fixture import Fixture
 from services.tasks.taskset import BadDocument
 
-LEAKS = "leaks"
-"""Family of the tasks that nobody can solve honestly: no attempt at one earns anything, so they need no certificate."""
 _NAMED = 3
 
 
@@ -30,16 +28,15 @@ def trainable(fixtures: Sequence[Fixture], held: Certificates, allow_uncertified
 
     Raises UserError naming the first that are not certified, unless `allow_uncertified`.
     """
-    judged = [fixture for fixture in fixtures if fixture.family != LEAKS]
-    refused = held.refusals(judged)
+    refused = held.refusals(fixtures)
     if refused and not allow_uncertified:
         raise UserError(
-            f"{len(refused)} of {len(judged)} training check-sets are not certified: {_few(refused)}",
+            f"{len(refused)} of {len(fixtures)} training check-sets are not certified: {_few(refused)}",
             "tasks.certificates",
             "make certificates with `rollstream tasks certify --all --source … --out FILE` and name them by "
             "--set tasks.certificates=FILE; or train on what nobody has tried with --set tasks.allow_uncertified=true",
         )
-    left_out = held.quarantined(judged)
+    left_out = held.quarantined(fixtures)
     return Trainable(tuple(fixture for fixture in fixtures if fixture.task_id not in left_out), left_out)
 
 

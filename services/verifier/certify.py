@@ -1,7 +1,8 @@
 """Certifies check-sets through the verifier's own path: known answers, many times, must get their known verdicts.
 
 Check-sets of one judging key are certified together: they share the reference's runs, which bound the flake rate, and
-the mutants, which show what the rules let through. The unrepaired code and the known-bad trees are each one's own.
+the mutants and forgeries, which show what the rules let through. The unrepaired code and the known-bad trees are each
+one's own.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
 
+from services.runtime.jail import program
 from services.tasks.certificates import Certificate, Mutants, Pool, Tally, decide, judging_key
 from services.tasks.fixture import CheckSet
+from services.tasks.forgeries import forgeries
 from services.tasks.mutants import CAP, Mutant, equivalent, mutants
 from services.verifier.certify_load import busy, oversubscribed
 from services.verifier.certify_runs import CheckRun, Finding, Probe, Role, run_probes, trial_seed
@@ -25,7 +28,7 @@ RUNS = 300
 REJECTIONS = 5
 """Runs of the unrepaired code and of every known-bad tree, all of which must be rejected."""
 VERDICT_RUNS = 3
-"""A mutant is killed when a verdict of so many runs rejects it."""
+"""A mutant or a forgery is killed when a verdict of so many runs rejects it."""
 IDLE, LOADED = "idle", "2x"
 _LOADED_SHARE = 0.2
 _SPARED_SHOWN = 8
@@ -65,6 +68,8 @@ class _Key:
     cpu_s: list[float] = field(default_factory=list)
     killed_after: list[int] = field(default_factory=list)
     survivors: list[Mapping[str, str]] = field(default_factory=list)
+    forgeries: Tally = field(default_factory=Tally)
+    forged: list[str] = field(default_factory=list)
 
     def note(self, finding: Finding, load: str) -> None:
         role, task_id = finding.probe.role, finding.probe.check.task_id
@@ -75,6 +80,11 @@ class _Key:
                 self.killed_after.append(finding.runs)
             return
         one = Tally(1, int(finding.right))
+        if role == "forgery" and finding.outcome != "broken":
+            self.forgeries += one
+            if not finding.right:
+                self.forged.append(finding.deviation(load))
+            return
         self.own[task_id][role] += one
         if role == "reference":
             self.reference[load] += one
@@ -89,7 +99,7 @@ class _Key:
     def goes_on(self, probes: Iterable[Probe]) -> Iterator[Probe]:
         """Probes that can still tell something new."""
         for probe in probes:
-            pooled = probe.role in ("reference", "mutant")
+            pooled = probe.role in ("reference", "mutant", "forgery")
             if not self.deviation and (pooled or probe.check.task_id not in self.faults):
                 yield probe
 
@@ -138,10 +148,12 @@ class Certifier:
         for check in checks:
             idle += self._own(check)
             idle += self._references(check, range(count - loaded))
-        for number, (tree, mutant) in enumerate(changed):
+        wrong: list[tuple[Role, str, Mapping[str, str]]] = [("mutant", mutant.what, tree) for tree, mutant in changed]
+        wrong += [("forgery", f"a forgery ({what})", tree) for what, tree in _forged(checks[0])]
+        for number, (role, name, tree) in enumerate(wrong):
             check = checks[number % len(checks)]
-            seeds = tuple(trial_seed(self._setting.seed, check, mutant.source, at) for at in range(VERDICT_RUNS))
-            idle.append(Probe(check, tree, "mutant", mutant.what, seeds))
+            seeds = tuple(trial_seed(self._setting.seed, check, f"{role} {number}", at) for at in range(VERDICT_RUNS))
+            idle.append(Probe(check, tree, role, name, seeds))
         under_load = [probe for check in checks for probe in self._references(check, range(count - loaded, count))]
         return [(IDLE, idle), (LOADED, under_load)]
 
@@ -182,6 +194,7 @@ class Certifier:
             problem=check.problem,
             reference=dict(found.reference),
             mutants=tried,
+            forgeries=found.forgeries,
             cpu_p99_s=_p99(found.cpu_s),
             cpu_limit_s=setting.cpu_limit_s,
             seed=setting.seed,
@@ -195,6 +208,7 @@ class Certifier:
         faults = [found.faults[check.task_id]] if check.task_id in found.faults else []
         if found.deviation and not faults:
             faults.append(f"another check-set that judges alike: {found.deviation}")
+        faults += found.forged
         if not check.reference:
             faults.append("it holds no reference")
         if not check.known_bad:
@@ -203,6 +217,15 @@ class Certifier:
         return Certificate(
             check.task_id, check.digest, state, reason, own["reference"], own["no_op"], own["known_bad"], pool
         )
+
+
+def _forged(check: CheckSet) -> list[tuple[str, dict[str, str]]]:
+    """(what is tried, tree) for every forgery in the place of the reference's entry."""
+    try:
+        path, _, function = program.locate(check.reference, check.entry)
+    except program.NoEntry:
+        return []
+    return [(what, {**check.reference, path: source}) for what, source in forgeries(function).items()]
 
 
 def _p99(cpu_s: Sequence[float]) -> float | None:

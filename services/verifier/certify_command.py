@@ -14,7 +14,7 @@ import typer
 
 from services.runtime.errors import UserError
 from services.tasks import certificates
-from services.tasks.certificates import CONFIDENCE, Certificate, Certificates
+from services.tasks.certificates import CONFIDENCE, Certificate, Certificates, Tally
 from services.tasks.commands import Source, load
 from services.tasks.fixture import CheckSet
 from services.tasks.taskset import TaskSet, UnknownTask
@@ -153,6 +153,8 @@ def _report(found: Sequence[Certificate], held: int, out: Path) -> None:
     total, killed = sum(pool.mutants.total for pool in pools), sum(pool.mutants.killed for pool in pools)
     equivalent = sum(pool.mutants.equivalent for pool in pools)
     typer.echo(f"mutants       killed {killed} of {total - equivalent} ({equivalent} more are equivalent)")
+    forged = sum((pool.forgeries for pool in pools), Tally())
+    typer.echo(f"forgeries     killed {forged.right} of {forged.runs}")
     if pools:
         bound = max(pool.flake_bound for pool in pools)
         typer.echo(f"flakes        at most {bound:.2%} of runs at {CONFIDENCE:.0%} confidence, every kind of check")
@@ -194,6 +196,7 @@ def _summary(certificate: Certificate) -> dict[str, Any]:
         "kill_rate": round(pool.mutants.kill_rate, 4),
         "mutants": pool.mutants.total,
         "equivalent": pool.mutants.equivalent,
+        "forgeries": pool.forgeries.runs,
         "flake_bound": round(pool.flake_bound, 5),
         "confidence": CONFIDENCE,
         "own_reference_runs": certificate.reference.runs,

@@ -18,6 +18,7 @@ MUTANTS = Mutants(
 )
 POOL = Pool(
     key="sha256:k", problem="tiny/add", reference={"idle": Tally(240, 240), "2x": Tally(60, 60)}, mutants=MUTANTS,
+    forgeries=Tally(12, 12),
     cpu_p99_s=0.02, cpu_limit_s=3.0, seed=0, verifier_digest="sha256:v", backend="bubblewrap",
     made_at="2026-01-01T00:00:00+00:00",
 )  # fmt: skip
@@ -53,6 +54,8 @@ def test_kill_rate_leaves_out_equivalent_mutants() -> None:
     [
         ({"reference": {"idle": Tally(300, 299)}}, "passed 299 of 300"),
         ({"mutants": Mutants(total=10, killed=8)}, "80% of the mutants"),
+        ({"forgeries": Tally(12, 11)}, "1 of 12 forgeries passed"),
+        ({"mutants": Mutants()}, "no mutant"),
         ({"cpu_p99_s": 1.1}, "too near to its limit"),
     ],
 )

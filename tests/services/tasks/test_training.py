@@ -8,8 +8,9 @@ from services.runtime.errors import UserError
 from services.tasks import certificates
 from services.tasks.build import build_catalogue
 from services.tasks.certificates import MIN_KILL_RATE, Certificates, judging_key
+from services.tasks.forgeries import forgeries
 from services.tasks.taskset import TRAIN
-from services.tasks.training import LEAKS, read, trainable
+from services.tasks.training import read, trainable
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,8 @@ def test_every_shipped_task_is_certified(shipped: Certificates) -> None:
         assert set(found.pool.reference) == {"idle", "2x"}
         assert found.pool.mutants.kill_rate >= MIN_KILL_RATE
         assert found.pool.mutants.total >= 15
+        assert found.pool.forgeries.runs == len(forgeries(check.entry)) > 9
+        assert found.pool.forgeries.clean
         assert certificates.decide([], found.pool) == ("certified", "")
 
 
@@ -71,12 +74,6 @@ def test_a_changed_check_set_has_no_certificate(shipped: Certificates) -> None:
     other = dataclasses.replace(fixture, check_digest=dataclasses.replace(check, cases_per_trial=8).digest)
     with pytest.raises(UserError, match="no certificate"):
         trainable([other], shipped, False)
-
-
-def test_leak_canaries_need_none() -> None:
-    (fixture, *_) = build_catalogue().split(TRAIN)
-    canary = dataclasses.replace(fixture, family=LEAKS)
-    assert trainable([canary], Certificates(), False).fixtures == (canary,)
 
 
 def test_bad_file_is_one_message() -> None:

@@ -62,6 +62,8 @@ def test_sound_check_sets_are_certified_and_share_what_belongs_to_their_key(chec
     assert pool.mutants.total >= 15
     assert pool.mutants.kill_rate >= 0.9
     assert pool.mutants.at_first > 0
+    assert pool.forgeries.clean
+    assert pool.forgeries.runs > 9
     assert pool.cpu_p99_s is not None
     assert 0 < pool.cpu_p99_s < 1
     assert pool.runs.runs == 10
@@ -106,6 +108,18 @@ def test_checks_that_let_mutants_through_are_quarantined(check_run: CheckRun) ->
     assert "of the mutants are killed, 90% are needed" in found.reason
     assert any("a * b" in what for what in found.pool.mutants.spared)
     assert found.pool.mutants.equivalent == 0
+
+
+def test_a_passed_forgery_quarantines_its_key(check_run: CheckRun) -> None:
+    """Nothing is asked but what an identity answers rightly."""
+    blind = add_check(
+        entry="same", fixed_cases=(Example((3,), 3), Example(("x",), "x")),
+        known_bad=({"s.py": "def same(x): return 1\n"},),
+        reference={"s.py": "def same(x):\n    y = x\n    return y\n"},
+    )  # fmt: skip
+    (found,) = certify(check_run, [blind])
+    assert "a forgery (the arguments as they came) passed at trial seed" in found.reason
+    assert "1 of 12 forgeries passed" in found.reason
 
 
 @pytest.mark.parametrize(
