@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from services.runtime.jail.backend import Jail
+from services.runtime.jail.budget import Budget
 from services.runtime.jail.channel import Channel, Closed, Ending, boot, request_id
 from services.runtime.jail.limits import Limits
 
@@ -119,6 +120,7 @@ class Conversation:
         self._program: Program | None = None
         self._handles: set[int] = set()
         self._last_handle = 0
+        self._budget = Budget(jail, pace.import_cpu_s)
         self.transcript = Transcript(booted=True, boot_s=self._started - started)
 
     def start(self, program: Program) -> bool:
@@ -134,6 +136,7 @@ class Conversation:
             self._close("complete")
             return False
         self.transcript.ready = True
+        self._budget.renew(pace.call_cpu_s)
         return True
 
     def call(self, function: str = "", args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Answer:
@@ -224,11 +227,13 @@ class Conversation:
             got, kind, text = self._channel.receive(deadline)
             if got != ident or kind not in (*kinds, "l"):
                 raise Closed("protocol")
-            if kind == "l":
+            if kind == "l" or self._budget.overspent(False):
                 raise Closed("limit")
         except Closed as closed:
-            self._close(closed.ending)
-            raise
+            spent = closed.ending in ("eof", "deadline") and self._budget.overspent(True)
+            ending: Ending = "limit" if spent else closed.ending
+            self._close(ending)
+            raise Closed(ending) from None
         return kind, text
 
     def _register(self, text: str) -> None:
