@@ -13,12 +13,13 @@ from services.runtime.jail.backend import Backend, Options
 from services.runtime.jail.limits import JailFault, Limits, Usage, host_oom_kills, host_pressure
 from services.tasks import answers, values
 from services.tasks.fixture import CheckSet
+from services.tasks.oracle import ReferenceFault
 from services.verifier.attribution import Facts
 
 _IMPORT_CPU_S = 0.5
-# Beside its CPU limit a call has this long; a busy machine stretches CPU time by the number of those that want it.
-_CALL_WALL_FACTOR = 30.0
-_CALL_WALL_S = 3.0
+# A call's wall deadline leaves the kernel time to meet the process's CPU limit first, on a machine this much shared:
+# who spins is then told apart from who sleeps.
+_SHARED = 6.0
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,9 @@ class Comparison:
         self._keys = [values.dumps(args) for args in calls]
         # Before anything runs: a fault of the check itself is never the candidate's.
         self._expected = [check.expected(args) for args in calls]
+        for args, expected in zip(calls, self._expected, strict=True):
+            if not check.agrees(expected, expected, args):
+                raise ReferenceFault(f"{check.task_id}: {check.comparator!r} rejects the reference's own answer")
         self.rejection: str | None = None
         self._right = 0
 
@@ -120,7 +124,7 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
         processes = 0 if host.counts_processes else bounds.limits.processes
         transcript = session.run_trial(
             jail, bounds.limits, what, calls, comparison.accept, call_cpu_s, _IMPORT_CPU_S, bounds.wall_s,
-            bounds.boot_s, processes, call_wall_s=max(_CALL_WALL_S, _CALL_WALL_FACTOR * call_cpu_s),
+            bounds.boot_s, processes, call_wall_s=_SHARED * bounds.limits.cpu_s,
         )  # fmt: skip
     except JailFault as fault:
         return _fault("no_boot", fault, host, options)
