@@ -12,6 +12,7 @@ from services.runtime.settings import Sandbox
 from services.sandbox.core import SandboxCore
 from services.sandbox.pool import Pool
 from services.sandbox.workspace import Known, Operator
+from services.tasks.fixture import Fixture
 from services.verifier.admission import admit
 from tests.services.jails import ADD_FIX, Deliver, add_fixture, command
 
@@ -19,13 +20,13 @@ FIXTURE = add_fixture()
 LIMITS = Limits(memory_bytes=96 * MIB, processes=12, cpu_s=30)
 
 
-def made(host: JailHost, fixture=FIXTURE, pool: int = 0, **changes) -> Deliver:
+def made(host: JailHost, fixture=FIXTURE, **changes) -> Deliver:
     def find(taskset: str, task_id: str):
         if task_id != fixture.task_id:
             raise KeyError(task_id)
         return fixture
 
-    operator = Operator(Pool(host, LIMITS, pool), Known())
+    operator = Operator(Pool(host, LIMITS, 0), Known())
     core = SandboxCore(Sandbox(**changes), find, operator, "gen", lambda: 2_000)
     return Deliver(core, "sandbox.command.v1")
 
@@ -214,6 +215,56 @@ def test_long_observations_are_cut_and_say_so(host: JailHost) -> None:
     deliver.give(command(FIXTURE, "read", 0, output_bytes=10))
     assert (deliver.outputs[-1].observation, deliver.outputs[-1].truncated) == ("1 def add(", True)
     end(deliver)
+
+
+def large() -> Fixture:
+    """`add` in a tree that is large enough to be shown to the jail; it is right when a helper's file says so."""
+    tree = {f"helpers/part{number}.py": f"NUMBER = {number}\n" for number in range(10)}
+    source = "from helpers.part3 import NUMBER\n\n\ndef add(a, b):\n    return a + b + NUMBER - 4\n"
+    return add_fixture(base_tree={"solution.py": source, **tree}, entry="solution:add",
+                       allowed_globs=("solution.py", "helpers/*.py"))  # fmt: skip
+
+
+def test_a_larger_tree_is_shown_to_the_jail_and_edits_are_what_it_runs(host: JailHost) -> None:
+    fixture = large()
+    deliver = made(host, fixture)
+    assert ask(deliver, "test", 0, fixture).observation == "FAIL 1,2 want 3 got 2"
+    result = ask(deliver, "edit", 1, fixture, line=1, text="NUMBER = 4", path="helpers/part3.py")
+    assert (result.observation, result.checks_passed) == ("ok", True)
+    # What a run did to the tree is gone at the next: here the helper that it broke, and a module that it added.
+    spoil = "    open('/tmp/tree/helpers/part3.py', 'w').write('NUMBER = 9'); open('/tmp/tree/math.py', 'w')"
+    ask(deliver, "edit", 2, fixture, line=5, text=f"{spoil}\n    return a + b + NUMBER - 4", path="solution.py")
+    assert ask(deliver, "edit", 3, fixture, line=5, text="    import math", path="solution.py").observation == "ok"
+    diff = ask(deliver, "submit", 4, fixture).diff
+    assert diff is not None
+    assert sorted(admit(diff, fixture.base_tree, fixture.allowed_globs).tree) == sorted(fixture.base_tree)
+    end(deliver)
+
+
+def test_a_jail_that_a_workspace_lets_go_serves_the_next(host: JailHost) -> None:
+    fixture = add_fixture(deterministic=False)
+    pool = Pool(host, LIMITS, 1)
+    core = SandboxCore(Sandbox(pool=1), lambda taskset, task: fixture, Operator(pool, Known()), "gen", lambda: 2_000)
+    deliver = Deliver(core, "sandbox.command.v1")
+    for member in range(3):
+        trial = f"run/00000000/{member}"
+        deliver.give(command(fixture, "test", 0, trial_id=trial, operation_id=f"o{member}.0"))
+        deliver.give(command(fixture, "submit", 1, trial_id=trial, operation_id=f"o{member}.1"))
+        assert [result.status for result in deliver.outputs[-2:]] == ["ok", "ok"]
+    if host.private_mounts:
+        assert (pool.counts["fresh"], pool.counts["reused"], pool.counts["reset"]) == (1, 2, 3)
+    pool.close()
+    assert host.free == 8
+
+
+def test_a_service_that_waits_keeps_jails_ready(host: JailHost) -> None:
+    pool = Pool(host, LIMITS, 2)
+    core = SandboxCore(Sandbox(pool=2), lambda taskset, task: FIXTURE, Operator(pool, Known()), "gen", lambda: 2_000)
+    deliver = Deliver(core, "sandbox.command.v1")
+    for _ in range(4):
+        deliver.apply(core.tick(2_000))
+    assert (pool.ready, pool.counts["fresh"]) == (2, 2)
+    pool.close()
 
 
 def test_the_same_source_is_checked_once_where_the_fixture_is_deterministic(host: JailHost) -> None:
