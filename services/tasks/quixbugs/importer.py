@@ -19,7 +19,7 @@ from services.tasks import comparators, feedback
 from services.tasks.bench import Bench
 from services.tasks.build import BUDGETS, TOOLS, known_bad
 from services.tasks.fixture import REPEAT_SHARE, CheckSet, Example, Fixture, Outcome
-from services.tasks.oracle import Oracle
+from services.tasks.oracle import Oracle, ReferenceFault
 from services.tasks.quixbugs.problem import FAMILY, Problem
 from services.tasks.quixbugs.problems import problems
 from services.tasks.taskset import HELDOUT_FAMILIES, CheckSets, TaskSet
@@ -143,13 +143,11 @@ def _known(name: str, cases: tuple[Example, ...]) -> Problem | None:
         return None
     oracle = Oracle(problem)
     try:
-        same = all(
-            _right(problem, problem.comparator, case, oracle.answer(case.args), case.outcome())
-            for case in _asked(problem, cases)
-        )
-    except Exception:  # the reference was made for other arguments than these
+        asked = _asked(problem, cases)
+        same = [_right(problem, problem.comparator, case, oracle.answer(case.args), case.outcome()) for case in asked]
+    except (ReferenceFault, TypeError):  # the reference was made for other arguments than these
         return None
-    return problem if same else None
+    return problem if same and all(same) else None
 
 
 def _right(problem: Problem | None, comparator: str, case: Example, expected: Outcome, got: Outcome) -> bool:

@@ -27,6 +27,7 @@ def gcd(a: int, b: int) -> int:
 
 def _gcd(rng: Random) -> tuple[Any, ...]:
     one, other, shared = rng.randint(1, 40), rng.randint(1, 40), rng.choice((1, 2, 3, 6, 25))
+    large = rng.randint(10**4, 10**5)
     return rng.choice(
         (
             (0, one),
@@ -35,7 +36,8 @@ def _gcd(rng: Random) -> tuple[Any, ...]:
             (one, one * shared),
             (one * shared, other * shared),
             (other * shared, one * shared),
-            (rng.randint(1, 10**9) * shared, rng.randint(1, 10**9) * shared),
+            (large * rng.randint(1, 3), large * rng.randint(1, 3)),
+            (large, rng.randint(1, 10**5)),
             rng.choice(((0, 0), (1, one), (one, 1))),
         )
     )
@@ -89,7 +91,7 @@ def pascal(n: int) -> list[list[int]]:
 
 
 def _pascal(rng: Random) -> tuple[Any, ...]:
-    return (rng.choice((1, 2, 3, rng.randint(4, 7), rng.randint(8, 12), rng.randint(13, 40))),)
+    return (rng.choice((1, 2, 3, rng.randint(4, 7), rng.randint(8, 12), rng.randint(13, 16))),)
 
 
 def hanoi(height: int, start: int, end: int) -> list[tuple[int, int]]:

@@ -73,7 +73,7 @@ def _levenshtein(rng: Random) -> tuple[Any, ...]:
     one, other = draws.pair_of_words(rng, 5)
     kind = rng.randrange(6)
     if kind == 0:
-        shared = draws.word(rng, 3, 9, "abcd")
+        shared = draws.word(rng, 2, 3, "abcd")
         return shared + one[:3], shared + other[:3]
     if kind == 1:  # neighbours change places
         letters = rng.sample("abcde", rng.randint(2, 5))
@@ -90,7 +90,7 @@ def _levenshtein(rng: Random) -> tuple[Any, ...]:
 
 def _short(source: str, target: str) -> bool:
     # The plain recursion over two words takes time that grows about sixfold with a character of both.
-    return len(source) + len(target) <= 17
+    return len(source) + len(target) <= 13
 
 
 def longest_common_subsequence(a: str, b: str) -> str:

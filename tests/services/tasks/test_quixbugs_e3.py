@@ -1,5 +1,6 @@
 """Protects the benchmark's verdicts: right programs pass and wrong ones fail, through the real verifier, every time."""
 
+import inspect
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -114,6 +115,85 @@ def fresh_only(name: str) -> CheckSet:
     )
 
 
+PREAMBLE = """
+import math, re
+from bisect import bisect_left
+from functools import reduce
+from itertools import combinations
+from math import factorial
+from typing import Any
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""
+# The definition word for word, as slow as it gets.
+PLAIN = {
+    "gcd": """
+def gcd(a, b):
+    return next((d for d in range(min(a, b), 0, -1) if a % d == b % d == 0), a or b)
+""",
+    "get_factors": """
+def get_factors(n):
+    return next(([d] + get_factors(n // d) for d in range(2, n + 1) if n % d == 0), [])
+""",
+    "levenshtein": """
+def levenshtein(s, t):
+    if not s or not t:
+        return len(s) + len(t)
+    change = levenshtein(s[1:], t[1:]) + (s[0] != t[0])
+    return min(change, levenshtein(s, t[1:]) + 1, levenshtein(s[1:], t) + 1)
+""",
+    "next_palindrome": """
+def next_palindrome(digits):
+    n = int("".join(map(str, digits))) + 1
+    while str(n) != str(n)[::-1]:
+        n += 1
+    return [int(char) for char in str(n)]
+""",
+    "pascal": """
+def pascal(n):
+    def entry(row, column):
+        return 1 if column in (0, row) else entry(row - 1, column - 1) + entry(row - 1, column)
+    return [[entry(row, column) for column in range(row + 1)] for row in range(n)]
+""",
+    "sieve": """
+def sieve(bound):
+    return [n for n in range(2, bound + 1) if not any(n % d == 0 for d in range(2, n))]
+""",
+    "max_sublist_sum": """
+def max_sublist_sum(xs):
+    return max(sum(xs[i:j]) for i in range(len(xs) + 1) for j in range(i, len(xs) + 1))
+""",
+    "knapsack": """
+def knapsack(capacity, items):
+    if not items:
+        return 0
+    (weight, value), *rest = items
+    best = knapsack(capacity, rest)
+    return best if weight > capacity else max(best, value + knapsack(capacity - weight, rest))
+""",
+    "longest_common_subsequence": """
+def longest_common_subsequence(a, b):
+    if not a or not b:
+        return ""
+    if a[-1] == b[-1]:
+        return longest_common_subsequence(a[:-1], b[:-1]) + a[-1]
+    return max(longest_common_subsequence(a[:-1], b), longest_common_subsequence(a, b[:-1]), key=len)
+""",
+}
+
+
+def test_other_right_programs_pass(host: JailHost, tasks: TaskSet) -> None:
+    """Our references go about it in other ways than the benchmark's programs; neither way is refused."""
+    jobs = [(f"{name}, plainly", check_named(tasks, name), source) for name, source in PLAIN.items()]
+    for check in tasks.checks:
+        reference = problems()[check.problem].reference
+        jobs.append((f"{check.entry}, by reference", check, PREAMBLE + inspect.getsource(reference)))
+    assert deviations(verdicts(host, jobs), "pass") == []
+
+
+def check_named(tasks: TaskSet, name: str) -> CheckSet:
+    return tasks.checks.get(f"quixbugs/{name}/original")
+
+
 CONVERSIONS = {
     "tuples": "tuple(map(convert, x)) if isinstance(x, (list, tuple)) else x",
     "lists": "list(map(convert, x)) if isinstance(x, (list, tuple)) else x",
@@ -150,10 +230,6 @@ def test_types_that_the_contract_allows_are_not_refused(host: JailHost, tasks: T
 
 def test_types_that_the_contract_forbids_are_refused(host: JailHost, tasks: TaskSet) -> None:
     """An index that is a float, a truth value that is a number, items that came out in another type."""
-    by_name = {check.entry: check for check in tasks.checks}
-    jobs = [
-        ("index", by_name["find_first_in_sorted"], converted(by_name["find_first_in_sorted"], "floats")),
-        ("items", by_name["flatten"], converted(by_name["flatten"], "floats")),
-        ("tokens", by_name["shunting_yard"], converted(by_name["shunting_yard"], "floats")),
-    ]
+    names = ("find_first_in_sorted", "find_in_sorted", "flatten", "shunting_yard")
+    jobs = [(name, check_named(tasks, name), converted(check_named(tasks, name), "floats")) for name in names]
     assert deviations(verdicts(host, jobs), "fail") == []

@@ -227,7 +227,7 @@ def test_inputs_travel_and_repeat_with_the_seed(problem: Problem) -> None:
     one, other = Random(5), Random(5)
     drawn = [values.dumps(problem.generate(one)) for _ in range(60)]
     assert drawn == [values.dumps(problem.generate(other)) for _ in range(60)]
-    assert len(set(drawn)) > 15
+    assert len(set(drawn)) > 8
     for text in drawn:
         outcome = Oracle(problem).answer(values.loads(text))
         values.dumps(outcome.value)
