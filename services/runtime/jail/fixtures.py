@@ -60,7 +60,10 @@ class Fixtures:
         Raises JailFault when the tree cannot be laid out, when one digest stands for two trees, or when the folder no
         longer holds what it should (it is then laid out anew at the next use).
         """
-        key = digest or tree_digest(files)
+        try:
+            key = digest or tree_digest(files)
+        except UnicodeEncodeError as error:
+            raise JailFault(f"a fixture's tree is not UTF-8: {error}") from error
         with self._lock:
             laid = self._laid.get(key)
             if laid is None:
@@ -96,7 +99,7 @@ class Fixtures:
         try:
             _write(building, files)
             building.rename(at)
-        except OSError as error:
+        except (OSError, UnicodeEncodeError) as error:
             shutil.rmtree(building, ignore_errors=True)
             raise JailFault(f"a fixture's tree cannot be laid out: {error}") from error
         return at

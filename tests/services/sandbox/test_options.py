@@ -84,6 +84,14 @@ def test_every_way_in_which_a_tree_can_differ_is_seen(tmp_path: Path, spoil: str
     assert not fixtures.holds(at, TREE)
 
 
+@pytest.mark.parametrize("files", [{"a": "x", "a/b": "y"}, {"a": "\ud800"}, {"\ud800": "x"}, {"n" * 300: "x"}])
+@pytest.mark.parametrize("digest", ["", "named"])
+def test_a_tree_that_no_disk_can_hold_is_infrastructure(tmp_path: Path, files: dict[str, str], digest: str) -> None:
+    with pytest.raises(JailFault):
+        fixtures.Fixtures(tmp_path / "trees").show(files, digest)
+    assert list((tmp_path / "trees").iterdir()) == []
+
+
 @pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", "a//b", "./a", "", "a/", "a\0b"])
 def test_no_path_leads_out_of_a_laid_out_tree(tmp_path: Path, path: str) -> None:
     trees = fixtures.Fixtures(tmp_path / "trees")
