@@ -255,10 +255,10 @@ class VerifierCore(BaseCore):
             return Judgement("unknown", QUARANTINED, judgement.runs)
         if judgement.verdict != "pass":
             return judgement
-        if _LEVELS[task.evidence] < _LEVELS[self._settings.min_evidence]:
-            return Judgement("unknown", "evidence_too_low", judgement.runs)
         if task.fixture.family == LEAKS:
             return Judgement("unknown", LEAK, judgement.runs)
+        if _LEVELS[task.evidence] < _LEVELS[self._settings.min_evidence]:
+            return Judgement("unknown", "evidence_too_low", judgement.runs)
         return judgement
 
     def _ask(self, known: KnownAnswer) -> Effects:
