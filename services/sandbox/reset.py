@@ -54,6 +54,7 @@ class Warm:
             folder, slash, name = path.rpartition("/")
             self._inside.setdefault(folder + slash, set()).add(name)
         self._seen: dict[str, tuple[int, ...]] = {}
+        self._uid = server.jail.uid if isinstance(server.jail, BubblewrapJail) else -1
         self._fd = self._open() if compare else -1
         self._before = self._server_state() if self._fd >= 0 and not self._differences() else None
 
@@ -152,7 +153,7 @@ class Warm:
 
     def _repair(self, trust_times: bool) -> None:
         """Remove what does not belong, write anew what changed. Raises Deviates and OSError."""
-        self._mend_folder(self._fd, _TMP)
+        self._mend_folder(self._fd, _TMP, self._uid)
         if not self.key:
             for name in os.listdir(self._fd):
                 _remove(self._fd, name, 0)
@@ -164,7 +165,7 @@ class Warm:
             self._repair_folder(fd, "", trust_times)
 
     def _repair_folder(self, at: int, inside: str, trust_times: bool) -> None:
-        self._mend_folder(at, _FOLDER)
+        self._mend_folder(at, _FOLDER, os.geteuid())
         wanted = set(self._inside.get(inside, ()))
         for name in os.listdir(at):
             path = inside + name
@@ -186,15 +187,18 @@ class Warm:
                 with _folder(at, name) as fd:
                     self._repair_folder(fd, path + "/", trust_times)
 
-    def _mend_folder(self, fd: int, mode: int) -> None:
+    def _mend_folder(self, fd: int, mode: int, uid: int) -> None:
         if os.listxattr(fd):
             raise Deviates("a folder has extended attributes")
-        if os.fstat(fd).st_mode & 0o7777 != mode:
+        status = os.fstat(fd)
+        if (status.st_uid, status.st_gid) != (uid, uid):
+            os.fchown(fd, uid, uid)
+        if status.st_mode & 0o7777 != mode:
             os.fchmod(fd, mode)
 
     def _differences(self) -> list[str]:
         """Every way in which the jail's /tmp is not as it started; reads all contents."""
-        found = self._folder_differences(self._fd, _TMP, "/tmp")
+        found = self._folder_differences(self._fd, _TMP, self._uid, "/tmp")
         names = os.listdir(self._fd)
         if names != ([TREE] if self.key else []):
             return [*found, f"/tmp holds {names[:5]}"]
@@ -206,7 +210,7 @@ class Warm:
         return found
 
     def _tree_differences(self, at: int, inside: str, left: dict[str, bytes], folders: set[str]) -> list[str]:
-        found = self._folder_differences(at, _FOLDER, inside or TREE)
+        found = self._folder_differences(at, _FOLDER, os.geteuid(), inside or TREE)
         for name in os.listdir(at):
             path = inside + name
             if path in left:
@@ -215,6 +219,7 @@ class Warm:
                 try:
                     status = os.fstat(fd)
                     right = stat.S_ISREG(status.st_mode) and status.st_mode & 0o7777 == _FILE and status.st_nlink == 1
+                    right = right and status.st_uid == os.geteuid()
                     same = right and status.st_size == len(content) and os.read(fd, len(content) + 1) == content
                     if not same or os.listxattr(fd):
                         found.append(f"{path} differs")
@@ -229,9 +234,10 @@ class Warm:
                 found.append(f"{path} does not belong")
         return found
 
-    def _folder_differences(self, fd: int, mode: int, name: str) -> list[str]:
-        wrong = os.fstat(fd).st_mode & 0o7777 != mode or os.listxattr(fd)
-        return [f"{name} has another mode or attributes"] if wrong else []
+    def _folder_differences(self, fd: int, mode: int, uid: int, name: str) -> list[str]:
+        status = os.fstat(fd)
+        right = (status.st_mode & 0o7777, status.st_uid, status.st_gid) == (mode, uid, uid)
+        return [] if right and not os.listxattr(fd) else [f"{name} has another mode, owner or attributes"]
 
 
 @contextlib.contextmanager

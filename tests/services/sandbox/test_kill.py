@@ -88,7 +88,7 @@ def _stages(label: str) -> list[int]:
 
 
 def _until(what: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while not what():
         if time.monotonic() > end:
             return False

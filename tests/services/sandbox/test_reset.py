@@ -24,7 +24,8 @@ def f(x):
     found = {}
     for folder, names, files in os.walk("/tmp"):
         found[folder] = sorted(names) + [name + ":" + open(folder + "/" + name).read() for name in sorted(files)]
-    return [found, os.stat("/tmp").st_mode, os.listxattr("/tmp")]
+    kinds = {path: (os.stat(path).st_mode, os.stat(path).st_uid, os.listxattr(path)) for path in found}
+    return [found, kinds]
 """
 
 # Each with the outcome that it may have: "clean" where all is put back, "broken" where the jail is thrown away.
@@ -33,6 +34,10 @@ LEFT = {
     "changed": ("open('/tmp/tree/pkg0/f1.py', 'w').write('VALUE = 7\\n')", "clean"),
     "removed": ("shutil.rmtree('/tmp/tree/pkg1'); os.unlink('/tmp/tree/pkg0/f0.py')", "clean"),
     "renamed": ("os.mkdir('/tmp/tree/pkg9'); os.rename('/tmp/tree/pkg0/f0.py', '/tmp/tree/pkg9/f0.py')", "clean"),
+    "folder made anew": (
+        "shutil.rmtree('/tmp/tree/pkg1'); os.mkdir('/tmp/tree/pkg1'); os.chmod('/tmp/tree/pkg1', 0)",
+        "clean",
+    ),
     "folder in a file's place": ("os.unlink('/tmp/tree/pkg0/f0.py'); os.mkdir('/tmp/tree/pkg0/f0.py')", "clean"),
     "link in a file's place": (
         "os.unlink('/tmp/tree/pkg0/f0.py'); os.symlink('/tmp/tree/pkg0/f1.py', '/tmp/tree/pkg0/f0.py')",
