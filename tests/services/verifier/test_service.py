@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -26,6 +27,7 @@ from services.runtime.jail.instance import labelled
 from services.runtime.settings import RunSettings, load
 from services.runtime.store import open_store
 from services.runtime.topics_admin import ensure_topics
+from services.tasks.fixture import CheckSet
 from services.tasks.taskset import CheckSets, TaskSet
 from tests.services.jails import ADD_DIFF, add_check, add_fixture, command, completed
 
@@ -42,9 +44,9 @@ sys.exit(main(load(**json.loads(sys.argv[1])), Path(sys.argv[2])))
 class Bus:
     """Broker, store with one task, and the two services."""
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
+    def __init__(self, folder: Path, bootstrap: str, check: CheckSet | None = None, **verifier: Any) -> None:
         self.folder = folder
-        self.check = add_check()
+        self.check = check or add_check()
         self.fixture = add_fixture(self.check)
         tasks = TaskSet(
             "tiny", (self.fixture,), {"train": (self.fixture.task_id,)}, CheckSets("tiny", {"tiny/add": self.check})
@@ -55,6 +57,7 @@ class Bus:
             "kafka": {"bootstrap": bootstrap, "partitions": 2, "session_timeout_ms": 2_000},
             "store": {"url": f"file://{folder / 'store'}"},
             "taskset_digest": self.taskset,
+            "verifier": verifier,
         }
         self.settings: RunSettings = load(**self.overrides)
         store = open_store(self.settings.store)
@@ -83,7 +86,7 @@ class Bus:
         found = self.found.setdefault(topic.name, [])
         if topic.name not in self.consumers:
             consumer = KafkaConsumer(bootstrap_servers=self.settings.kafka.bootstrap, auto_offset_reset="earliest")
-            consumer.assign([TopicPartition(topic.name, number) for number in range(2)])
+            consumer.assign([TopicPartition(topic.name, number) for number in range(topic.partitions(2))])
             self.consumers[topic.name] = consumer
         end = time.monotonic() + seconds
         while not enough(found):
@@ -118,16 +121,23 @@ class Bus:
             process.wait()
 
 
-@pytest.fixture
-def bus(tmp_path: Path) -> Iterator[Bus]:
+@contextlib.contextmanager
+def opened(folder: Path, check: CheckSet | None = None, **verifier: Any) -> Iterator[Bus]:
+    """A bus with one task; everything that was started on it is ended."""
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap (bwrap) is not installed: apt-get install bubblewrap")
-    with running_broker(tmp_path / "broker") as broker:
-        bus = Bus(tmp_path, broker.bootstrap)
+    with running_broker(folder / "broker") as broker:
+        bus = Bus(folder, broker.bootstrap, check, **verifier)
         try:
             yield bus
         finally:
             bus.close()
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> Iterator[Bus]:
+    with opened(tmp_path) as bus:
+        yield bus
 
 
 def test_a_command_and_an_attempt_over_the_bus_with_both_services_killed_and_stopped(bus: Bus) -> None:
