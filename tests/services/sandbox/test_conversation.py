@@ -13,7 +13,7 @@ from services.runtime.jail.backend import Options
 from services.runtime.jail.channel import Closed
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import Limits
-from services.runtime.jail.session import Answer, Conversation, Handle, Pace, Program, run_trial
+from services.runtime.jail.session import Answer, Conversation, Handle, Pace, Program, Server, run_trial
 from services.tasks import objects, values
 from services.tasks.answers import program_of
 from services.tasks.fixture import ObjectClass
@@ -322,6 +322,31 @@ def test_after_the_last_answer_nothing_the_candidate_does_counts(host: JailHost)
     with talk(host, program(source)) as asked:
         assert plain(asked.call()) == 1
         assert asked.end().ending == "complete"
+
+
+def test_an_assessment_looks_like_the_runs_that_explored(host: JailHost) -> None:
+    source = """
+    import os, sys
+    def open_fds():
+        for fd in range(64):
+            try:
+                yield fd, os.get_inheritable(fd)
+            except OSError:
+                pass
+    def f(x):
+        main = sys.modules["__main__"]
+        names = [k.decode() if type(k) is bytes else k for k in os.environ]
+        return (sorted(sys.modules), sys.argv, sys.path, os.getcwd(), sorted(names), sorted(vars(main)), main.__file__,
+                __name__, __file__, list(map(str, sys.flags)), list(open_fds()), sorted(os.listdir("/tmp")))
+    """
+    what = program(source)
+    jail = host.launch(Limits())
+    try:
+        explored = Server(jail, Limits(), 30.0).run(what, [(1,)], 5.0, 60.0)
+    finally:
+        jail.close()
+    with talk(host, what, options=Options(hash_seed=3)) as asked:
+        assert plain(explored.answers[0]) == plain(asked.call("", (1,)))
 
 
 def test_the_hash_seed_is_in_force_and_its_number_is_gone(host: JailHost) -> None:
