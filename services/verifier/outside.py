@@ -20,7 +20,7 @@ from services.tasks import api, values
 from services.tasks.fixture import CheckSet, HiddenTests
 from services.verifier.attribution import Facts
 from services.verifier.interface import ITERATOR
-from services.verifier.measures import CALL_WALL_S, IMPORT_CPU_S, Measures
+from services.verifier.measures import IMPORT_CPU_S, SHARED, Measures
 from services.verifier.trial import Bounds, hash_seed
 from services.verifier.trusted import Gone, Late, TestProcess, private_folder
 
@@ -244,7 +244,7 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
 
 def _pace(check: CheckSet, bounds: Bounds) -> Pace:
     call_cpu_s = min(bounds.call_cpu_s, check.call_cpu_s)
-    return Pace(call_cpu_s, IMPORT_CPU_S, min(bounds.wall_s, CALL_WALL_S), bounds.wall_s, bounds.boot_s)
+    return Pace(call_cpu_s, IMPORT_CPU_S, SHARED * bounds.limits.cpu_s, bounds.wall_s, bounds.boot_s)
 
 
 def _program(tree: Mapping[str, str], tests: HiddenTests, declared: api.Api) -> Program:

@@ -4,7 +4,7 @@ import ast
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.verifier.canaries import COPIES, NoCanary, other, variants
@@ -25,6 +25,7 @@ def test_another_literal_never_equals_the_first(value: object, seed: int) -> Non
     assert ast.literal_eval(repr(found)) == found
 
 
+@settings(max_examples=40)
 @given(st.lists(LITERALS, min_size=1, max_size=4), st.integers())
 def test_every_copy_fails_where_the_real_one_passes(expected: list[object], seed: int) -> None:
     source = "def test_a():\n" + "".join(f"    assert f({i}) == {value!r}\n" for i, value in enumerate(expected))
