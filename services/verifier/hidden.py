@@ -45,6 +45,8 @@ def require(checks: Iterable[CheckSet]) -> None:
     for check in wanted:
         assert check.hidden_tests is not None
         try:
+            if check.fixed_cases or check.evidence == "E3":
+                raise ValueError("a check set asks hidden tests or cases, not both, and tests are no E3 evidence")
             validate(check.hidden_tests)
         except (ValueError, SyntaxError) as error:
             raise UserError(f"hidden tests cannot be run: {error}", check.task_id, "mend the task set") from error

@@ -206,7 +206,13 @@ def test_what_cannot_be_run_is_refused_at_start() -> None:
         hidden.require([one_file("def test_a(): pass\n", "test_a", api={"constants": "LIMIT"})])
     with pytest.raises(UserError, match="relative"):
         hidden.require([check_of(HiddenTests({"../x.py": ""}, "calc", "outside", ("../x.py::test_a",)))])
-    assert hidden.require([]) is None
+    with pytest.raises(UserError, match="conftest"):
+        hidden.require([check_of(HiddenTests({"conftest.py": ""}, "calc", "outside", ("conftest.py::test_a",)))])
+    with pytest.raises(UserError, match="no test is expected"):
+        hidden.require([one_file("def test_a(): pass\n")])
+    with pytest.raises(UserError, match="not both"):
+        hidden.require([replace(CALC, evidence="E3")])
+    assert hidden.require([CALC]) is None
 
 
 def test_tests_do_not_see_the_verifiers_environment(host: JailHost, monkeypatch) -> None:
