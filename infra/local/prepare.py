@@ -49,8 +49,8 @@ def store_task_set(taskset: TaskSet, store: ObjectStore) -> str:
     return digest
 
 
-def store_certificates(settings: RunSettings, taskset: TaskSet, store: ObjectStore, digest: str) -> str:
-    """Put the certificates beside the task set; returns a notice of what is left out of training ("": nothing).
+def certified(settings: RunSettings, taskset: TaskSet) -> tuple[bytes, str]:
+    """The document of certificates, and a notice of what is left out of training ("": nothing).
 
     Raises UserError when the run would train on check-sets that are not certified and the settings do not allow it.
     """
@@ -63,11 +63,8 @@ def store_certificates(settings: RunSettings, taskset: TaskSet, store: ObjectSto
     except OSError as error:
         raise UserError(f"the certificates cannot be read: {error}", "tasks.certificates", "check the path") from error
     held = training.read(document, named or "the shipped certificates")
-    found = training.trainable(
-        taskset.split(TRAIN), held, settings.tasks.allow_uncertified or not settings.dispatch.updates
-    )
-    store.put(training.object_key(digest), document)
-    return found.notice()
+    allowed = settings.tasks.allow_uncertified or not settings.dispatch.updates
+    return document, training.trainable(taskset.split(TRAIN), held, allowed).notice()
 
 
 def cold_start(settings: RunSettings, run: RunDir, progress: Progress) -> tuple[Path, dict[str, Any]]:
@@ -126,17 +123,21 @@ def publish_base(settings: RunSettings, store: ObjectStore, folder: Path) -> str
 
 def prepare(settings: RunSettings, run: RunDir, progress: Progress) -> RunSettings:
     """Everything before the first record; safe to repeat after an interruption. Returns the completed settings."""
+    from services.tasks.training import object_key
+
+    progress({"event": "tasks", "text": "generating the task set"})
+    taskset = build_task_set(settings)
+    # Before there is a folder: whoever mends the settings after a refusal starts another run.
+    certificates, notice = certified(settings, taskset)
+    if notice:
+        progress({"event": "tasks", "text": notice})
     if not settings.store.url:
         section = settings.store.model_copy(update={"url": f"file://{run.store.resolve()}"})
         settings = settings.model_copy(update={"store": section})
     run.create(settings)
     store = open_store(settings.store)
-    progress({"event": "tasks", "text": "generating the task set"})
-    taskset = build_task_set(settings)
     digest = store_task_set(taskset, store)
-    notice = store_certificates(settings, taskset, store, digest)
-    if notice:
-        progress({"event": "tasks", "text": notice})
+    store.put(object_key(digest), certificates)
     settings = settings.model_copy(update={"taskset_digest": digest})
     run.create(settings)
     folder, report = cold_start(settings, run, progress)

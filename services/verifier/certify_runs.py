@@ -114,5 +114,5 @@ def _without_faults(check_run: CheckRun, probe: Probe, seed: int) -> tuple[str, 
     raise UserError(
         f"{_FAULTS} sandboxes in turn failed for infrastructure reasons ({cause})",
         f"certifying {probe.check.task_id}",
-        "see `rollstream up --service verifier` for what is wrong with them; what is certified is kept",
+        "it is the sandbox's fault, not the task's: mend it and give the same command; what is certified is kept",
     )

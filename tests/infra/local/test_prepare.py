@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.prepare import build_task_set, store_certificates, store_task_set
+from infra.local import prepare
+from infra.local.rundir import RunDir
 from services.runtime.errors import UserError
 from services.runtime.settings import load
 from services.runtime.store import open_store
@@ -13,36 +14,42 @@ from services.tasks.certificates import Certificates
 from services.tasks.training import object_key
 
 
-def prepared(root: Path, **sections):
-    settings = load(None, store={"url": f"file://{root / 'store'}"}, **sections)
-    store = open_store(settings.store)
-    tasks = build_task_set(settings)
-    digest = store_task_set(tasks, store)
-    return store_certificates(settings, tasks, store, digest), store, digest
+def certified(**sections) -> tuple[bytes, str]:
+    settings = load(None, **sections)
+    return prepare.certified(settings, prepare.build_task_set(settings))
 
 
-def test_the_shipped_certificates_go_with_the_catalogue(tmp_path: Path) -> None:
-    notice, store, digest = prepared(tmp_path)
-    assert notice == ""
-    assert store.get(object_key(digest)) == certificates.shipped()
+def test_the_shipped_certificates_go_with_the_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "cold_start", lambda settings, run, progress: (tmp_path / "base", {}))
+    monkeypatch.setattr(prepare, "publish_base", lambda settings, store, folder: "manifest")
+    done = prepare.prepare(load(None, run_dir=str(tmp_path / "run")), RunDir(tmp_path / "run"), lambda record: None)
+    assert open_store(done.store).get(object_key(done.taskset_digest)) == certificates.shipped()
 
 
-def test_another_catalogue_is_refused_unless_told(tmp_path: Path) -> None:
+def test_a_refusal_leaves_no_run_behind(tmp_path: Path) -> None:
+    """What the message advises is another setting, and the folder of a begun run takes no other settings."""
+    run = RunDir(tmp_path / "run")
     with pytest.raises(UserError, match="not certified"):
-        prepared(tmp_path, tasks={"seed": 1})
-    prepared(tmp_path, tasks={"seed": 1, "allow_uncertified": True})
-    prepared(tmp_path, tasks={"seed": 1}, dispatch={"updates": 0})  # nothing is trained on
+        prepare.prepare(load(None, run_dir=str(run.root), tasks={"seed": 1}), run, lambda record: None)
+    assert not run.root.exists()
+
+
+def test_another_catalogue_is_refused_unless_told() -> None:
+    with pytest.raises(UserError, match="not certified"):
+        certified(tasks={"seed": 1})
+    certified(tasks={"seed": 1, "allow_uncertified": True})
+    certified(tasks={"seed": 1}, dispatch={"updates": 0})  # nothing is trained on
 
 
 def test_a_named_file_replaces_the_shipped_one(tmp_path: Path) -> None:
     named = tmp_path / "certificates.json"
     with pytest.raises(UserError, match="cannot be read"):
-        prepared(tmp_path, tasks={"certificates": str(named)})
+        certified(tasks={"certificates": str(named)})
     named.write_bytes(b"{}")
     with pytest.raises(UserError, match="format"):
-        prepared(tmp_path, tasks={"certificates": str(named)})
+        certified(tasks={"certificates": str(named)})
     named.write_bytes(Certificates().document())
     with pytest.raises(UserError, match="no certificate"):
-        prepared(tmp_path, tasks={"certificates": str(named)})
+        certified(tasks={"certificates": str(named)})
     named.write_bytes(certificates.shipped())
-    assert prepared(tmp_path, tasks={"certificates": str(named)})[0] == ""
+    assert certified(tasks={"certificates": str(named)})[1] == ""
