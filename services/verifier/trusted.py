@@ -22,7 +22,6 @@ from services.runtime.errors import UserError
 from services.verifier import pytest_arguments
 
 _SPARE_CPU_S = 30
-_LOCK = "lock"
 
 
 class Gone(Exception):
@@ -44,13 +43,23 @@ def _home() -> Path:
     return home
 
 
+def _locked_folder() -> tuple[Path, int]:
+    """A new folder and the open lock on it, which says until this process ends that it is in use."""
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=_home()))
+        with contextlib.suppress(FileNotFoundError):  # a sweep was faster than the lock
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, lock
+            os.close(lock)
+
+
 @contextlib.contextmanager
 def private_folder(files: Mapping[str, str]) -> Iterator[Path]:
     """A folder with `files` (relative path -> text) below `tests` and an empty `tmp`; gone afterwards."""
-    folder = Path(tempfile.mkdtemp(dir=_home()))
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    folder, lock = _locked_folder()
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         (folder / "tmp").mkdir()
         for path, text in {**files, pytest_arguments.INI: pytest_arguments.INI_TEXT}.items():
             place = folder / "tests" / path
@@ -67,7 +76,7 @@ def sweep() -> int:
     swept = 0
     for folder in _home().iterdir():
         with contextlib.suppress(OSError):
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)

@@ -165,9 +165,12 @@ def test_the_order_follows_the_seed(host: JailHost) -> None:
     assert {judged(host, record, check, seed)[0] for seed in range(2)} == {"fail"}
 
 
-def test_nothing_is_left_behind(host: JailHost, tmp_path: Path) -> None:
+def test_nothing_is_left_behind(host: JailHost, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(trusted.tempfile, "tempdir", None)
     judged(host, RIGHT)
     home = trusted._home()
+    assert home.parent == tmp_path
     assert not list(home.iterdir())
     script = (
         "import sys\nfrom services.verifier.trusted import *\n"
