@@ -66,9 +66,14 @@ class Engine:
                 print("waiting for dockerd", file=sys.stderr, flush=True)
             time.sleep(0.05)
 
-    @staticmethod
-    def _runtimes() -> list[str]:
-        return [f"--add-runtime=runsc={path}"] if (path := shutil.which("runsc")) else []
+    def _runtimes(self) -> list[str]:
+        """gVisor where it is installed, with the arguments that it needs here."""
+        if (path := shutil.which("runsc")) is None:
+            return []
+        wrapper = self.folder / "runsc"
+        wrapper.write_text(f'#!/bin/sh\nexec {path} --network=none --oci-seccomp "$@"\n')
+        wrapper.chmod(0o755)
+        return [f"--add-runtime=runsc={wrapper}"]
 
     def _answers(self) -> bool:
         import socket

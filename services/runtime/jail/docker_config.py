@@ -26,12 +26,17 @@ _AUTOMATIC = ("PATH", "HOSTNAME")
 """Variables that the engine adds; a name without a value takes one away. `HOME=/` alone comes from runc itself."""
 
 
-def profile(network: bool) -> str:
+def profile(network: bool, sentry: bool) -> str:
     """The system-call filter of `seccomp.py` in the engine's words. No architecture is named: only the native one.
+
+    `sentry`: gVisor knows one answer of filters only (EPERM), where libc needs ENOSYS to fall back from clone3 to
+    clone; the namespaces that clone3 could make there are gVisor's own imitations.
 
     One part has no words here: calls newer than libseccomp's table have no name. An engine's own kernel decides there.
     """
-    listed: list[dict[str, Any]] = [{"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS}]
+    listed: list[dict[str, Any]] = []
+    if not sentry:
+        listed.append({"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS})
     for name, compare in seccomp.rules(network):
         rule: dict[str, Any] = {"names": [name], "action": "SCMP_ACT_ERRNO"}
         if compare is not None:
@@ -39,6 +44,11 @@ def profile(network: bool) -> str:
             rule["args"] = [{**condition, "op": _OPERATORS[compare.op]}]
         listed.append(rule)
     return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": listed})
+
+
+def is_sentry(runtime: str) -> bool:
+    """Whether the runtime is gVisor, whose own kernel in user space (the sentry) serves the container."""
+    return runtime.startswith("runsc")
 
 
 def command(image: Image, options: Options) -> list[str]:
@@ -91,7 +101,7 @@ def _host(uid: int, limits: Limits, evidence: Evidence, runtime: str, network: b
         "IpcMode": "none",  # private, and no /dev/shm to write to
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges", f"seccomp={profile(network)}"],
+        "SecurityOpt": ["no-new-privileges", f"seccomp={profile(network, is_sentry(runtime))}"],
         "PidsLimit": evidence.process_limit,
         "Memory": evidence.memory_limit,
         "MemorySwap": evidence.memory_limit,

@@ -61,9 +61,9 @@ class Ended:
 class Evidence:
     """Counters of one container. `parent` is the engine's `cgroup_parent`; None: the engine's own choice."""
 
-    def __init__(self, layout: cgroup.Layout, name: str, limits: Limits) -> None:
-        """Make the group above. Raises JailFault."""
-        self._layout, self._limits = layout, limits
+    def __init__(self, layout: cgroup.Layout, name: str, limits: Limits, helpers: int = 0) -> None:
+        """Make the group above. `helpers`: threads of the runtime itself that count as processes. Raises JailFault."""
+        self._layout, self._limits, self._helpers = layout, limits, helpers
         self._group = cgroup.Group(layout, name)
         self._own = cgroup.Group(_NOTHING, "")
         self._pid = 0
@@ -87,7 +87,7 @@ class Evidence:
     @property
     def process_limit(self) -> int:
         """Processes to ask the engine for: one above what is allowed, because reaching it is what can be seen later."""
-        return self._full
+        return self._full + self._helpers
 
     def _listen(self, at: Path) -> int:
         """An event counter that the kernel raises whenever this group meets its memory limit and kills."""
@@ -164,7 +164,7 @@ class Evidence:
         return Usage(
             cpu_s=seen[0].cpu_s if seen else None,
             memory_bytes=self._group.peak() if self.parent else None,
-            oom_kills=max(kills) if kills or seen or not ended.running else None,
+            oom_kills=max(kills) if kills else None,
             pids_denied=max(denied) if denied else None,
             host_wait_s=wait_s,
         )

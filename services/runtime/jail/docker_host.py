@@ -30,6 +30,7 @@ _CALL_S = 30.0
 _REMOVE_S = 10.0
 _GRACE_S = 0.05
 _REPORT_S = 1.0
+_SENTRY_THREADS = 128
 
 
 @dataclass
@@ -116,7 +117,9 @@ class DockerHost:
         self._settings = settings
         self.url = settings.docker_url or os.environ.get("DOCKER_HOST") or _SOCKET
         self._api, self.info = _connect(self.url, settings.docker_runtime)
-        self.layout = detect(self.info, local=self.url.startswith("unix://"))
+        self.sentry = docker_config.is_sentry(settings.docker_runtime)
+        # gVisor makes its own groups and does not start below one of ours.
+        self.layout = detect(self.info, local=self.url.startswith("unix://") and not self.sentry)
         self.instance = instance or DockerInstance()
         self._lock = threading.Lock()
         self._imaging = threading.Lock()
@@ -216,8 +219,8 @@ class DockerHost:
             slot = self._free.pop(0)  # the one unused for longest: a repeat after a fault gets another slot
         container, ends, evidence, sock = "", list[int](), None, None
         try:
-            epoch = self._events.ensure()
-            evidence = Evidence(self.layout, f"{self.instance.label}-{slot.number}", limits)
+            epoch, helpers = self._events.ensure(), _SENTRY_THREADS if self.sentry else 0
+            evidence = Evidence(self.layout, f"{self.instance.label}-{slot.number}", limits, helpers)
             body = docker_config.container(
                 image, argv, slot.uid, limits, options, evidence, {LABEL: self.instance.owner()},
                 self._settings.docker_runtime,

@@ -53,10 +53,9 @@ def ask(
     return Asked(transcript, usage)
 
 
-def begin(backend: Backend, source: str, options: Options = PLAIN) -> Jail:
+def begin(backend: Backend, source: str, limits: Limits = LIMITS) -> Jail:
     """A jail that has imported the module and waits for a question that never comes. The caller closes it."""
-    limits = Limits()
-    jail = backend.launch(limits, options)
+    jail = backend.launch(limits)
     processes = 0 if backend.counts_processes else limits.processes
     asked = Conversation(jail, limits, Pace(8.0, 8.0, 60.0, 600.0, BOOT_S), processes)
     assert asked.start(Program({"m.py": source + "\ndef f(): pass\n"}, "m", "f")), asked.transcript

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,11 +16,12 @@ from typing import Any
 import pytest
 
 from services.runtime.errors import UserError
+from services.runtime.jail import docker_host
 from services.runtime.jail.backend import Backend, open_backend
-from services.runtime.jail.cgroup import own_groups
+from services.runtime.jail.cgroup import Layout, own_groups
 from services.runtime.jail.docker_host import DockerHost
 from services.runtime.jail.launcher import JailHost
-from services.runtime.jail.limits import JailFault, Limits
+from services.runtime.jail.limits import MIB, JailFault, Limits
 from services.runtime.settings import Isolation
 from services.verifier.attribution import Facts, attribute
 from tests.contract.sandbox.asking import ask, begin
@@ -180,6 +182,31 @@ def test_a_missing_program_of_bubblewrap_is_infrastructure(backend: Backend, mon
         ask(backend, "def f(): return 1")
     monkeypatch.undo()
     assert ask(backend, "def f(): return 1").value == 1
+
+
+def test_gvisor_holds_as_well(docker_engine: str) -> None:
+    if shutil.which("runsc") is None:
+        pytest.skip("gVisor is not installed: apt-get install runsc")
+    with open_backend(Isolation(backend="docker", docker_url=docker_engine, docker_runtime="runsc"), 2) as host:
+        host.check()
+        threads = "import threading\ndef f():\n    threading.Thread(target=int).start()\n    return 'ran'"
+        assert ask(host, threads).value == "ran"
+    with pytest.raises(UserError, match="no runtime 'absent'"):
+        open_backend(Isolation(backend="docker", docker_url=docker_engine, docker_runtime="absent"), 2)
+
+
+def test_without_groups_of_its_own_the_engine_tells_what_it_knows(
+    docker_engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_host, "detect", lambda info, local: Layout(0, {}))
+    with open_backend(Isolation(backend="docker", docker_url=docker_engine), 2) as host:
+        asked = ask(host, "def f(): return 1")
+        assert (asked.value, asked.usage.oom_kills, asked.usage.pids_denied) == (1, None, None)
+        bomb = "import os\nif os.fork() == 0:\n    b'x' * (256 << 20)\n    os._exit(0)\nos.wait()\n"
+        usage = begin(host, bomb, Limits(memory_bytes=64 * MIB)).close()
+        if os.geteuid() == 0:  # it still ran, so that its own group could be read
+            assert usage.oom_kills == 1
+            assert usage.cpu_s is not None
 
 
 def test_an_engine_that_does_not_answer_is_named(tmp_path: Path) -> None:
