@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from services.runtime.jail.limits import MIB, Usage
-from services.verifier.attribution import Facts, attribute
+from services.verifier.attribution import PRESSURE_GATE, Boots, Facts, attribute
 
 GOOD = Facts(wanted=5, answered=5, wall_s=0.02, memory_limit=256 * MIB, pressure=0.2)
 LATE = replace(GOOD, ending="deadline", answered=2, wall_s=10.0)
@@ -46,6 +48,95 @@ LATE = replace(GOOD, ending="deadline", answered=2, wall_s=10.0)
     (replace(LATE, usage=Usage(cpu_s=1.0, host_wait_s=8.0), pressure=0.1), ("fail", "timeout")),
     (replace(LATE, usage=Usage(cpu_s=1.0), pressure=0.95), ("fail", "timeout")),
     (replace(LATE, usage=Usage(), pressure=None), ("fail", "timeout")),
+    (replace(LATE, usage=Usage(host_wait_s=9.0), pressure=0.95), ("fail", "timeout")),
+    (replace(LATE, usage=Usage(cpu_s=1.0, host_wait_s=9.0), pressure=None), ("fail", "timeout")),
+    # Where waiting is not measured, a jail that was late to boot stands for it; where it is, it does not.
+    (replace(LATE, usage=Usage(cpu_s=1.0), pressure=0.95, boot_s=0.4, usual_boot_s=0.1), ("infra", "host_starved")),
+    (replace(LATE, usage=Usage(cpu_s=1.0), pressure=0.95, boot_s=0.29, usual_boot_s=0.1), ("fail", "timeout")),
+    (replace(LATE, usage=Usage(cpu_s=1.0), pressure=0.95, boot_s=9.0), ("fail", "timeout")),
+    (replace(LATE, usage=Usage(cpu_s=1.0), pressure=0.1, boot_s=0.4, usual_boot_s=0.1), ("fail", "timeout")),
+    (replace(LATE, usage=Usage(cpu_s=1.0, host_wait_s=0.0), pressure=0.95, boot_s=0.4, usual_boot_s=0.1),
+     ("fail", "timeout")),
+    # Exactly at the bounds.
+    (replace(LATE, usage=Usage(cpu_s=4.99, host_wait_s=2.5), pressure=PRESSURE_GATE), ("infra", "host_starved")),
+    (replace(LATE, usage=Usage(cpu_s=5.0, host_wait_s=2.5), pressure=PRESSURE_GATE), ("fail", "timeout")),
+    (replace(LATE, usage=Usage(cpu_s=4.99, host_wait_s=2.49), pressure=PRESSURE_GATE), ("fail", "timeout")),
+    (replace(LATE, usage=Usage(cpu_s=4.99, host_wait_s=2.5), pressure=0.59), ("fail", "timeout")),
+    (replace(GOOD, usage=Usage(oom_kills=1, memory_bytes=int(0.9 * 256 * MIB) + 1), host_oom=True), ("fail", "oom")),
+    (replace(GOOD, usage=Usage(oom_kills=1, memory_bytes=int(0.9 * 256 * MIB)), host_oom=True), ("infra", "host_oom")),
+    (replace(GOOD, usage=Usage(oom_kills=1, memory_bytes=0), host_oom=False), ("fail", "oom")),
+    # The jail's owner died and took the jail with it; what was decided before stands.
+    (replace(GOOD, answered=3, ending="eof", usage=Usage(lost=True)), ("infra", "jail_lost")),
+    (replace(GOOD, ready=False, answered=0, ending="eof", usage=Usage(lost=True)), ("infra", "jail_lost")),
+    (replace(GOOD, usage=Usage(lost=True)), ("pass", "ok")),
+    (replace(GOOD, ending="stopped", rejection="wrong_value", usage=Usage(lost=True)), ("fail", "wrong_value")),
+    (replace(GOOD, ending="protocol", usage=Usage(lost=True)), ("fail", "protocol")),
+    (replace(GOOD, ending="eof", answered=3, usage=Usage(lost=True, oom_kills=1)), ("fail", "oom")),
 ])  # fmt: skip
 def test_the_table(facts: Facts, expected: tuple[str, str]) -> None:
     assert attribute(facts) == expected
+
+
+ENDINGS = ("complete", "eof", "deadline", "protocol", "log_flood", "reply_flood", "stopped", "limit", "lingering")
+SECONDS = st.one_of(st.none(), st.floats(0, 20))
+COUNTS = st.one_of(st.none(), st.integers(0, 3))
+ANY = st.builds(
+    Facts,
+    fault=st.sampled_from([None, None, None, "no_start"]),
+    booted=st.sampled_from([True, True, True, False]),
+    ready=st.booleans(),
+    import_error=st.sampled_from([None, "NameError", "SyntaxError"]),
+    ending=st.sampled_from(ENDINGS),
+    rejection=st.sampled_from([None, "wrong_value", "unencodable"]),
+    wanted=st.just(5),
+    answered=st.integers(0, 5),
+    wall_s=st.floats(0, 20),
+    usage=st.builds(Usage, SECONDS, st.one_of(st.none(), st.integers(0, 256 * MIB)), COUNTS, COUNTS, SECONDS,
+                    st.booleans()),
+    memory_limit=st.just(256 * MIB),
+    cpu_limit=st.sampled_from([0.0, 3.0]),
+    pressure=st.one_of(st.none(), st.floats(0, 1)),
+    host_oom=st.booleans(),
+    boot_s=SECONDS,
+    usual_boot_s=SECONDS,
+)  # fmt: skip
+
+
+@settings(max_examples=500)
+@given(ANY)
+def test_infrastructure_is_concluded_from_nothing_but_its_four_kinds_of_evidence(facts: Facts) -> None:
+    outcome, cause = attribute(facts)
+    if outcome == "pass":
+        assert facts.ending == "complete"
+        assert facts.ready
+        assert facts.rejection is facts.import_error is facts.fault is None
+        assert facts.answered == facts.wanted
+        assert not facts.usage.oom_kills
+        assert not facts.usage.pids_denied
+    if outcome == "infra":
+        assert (
+            facts.fault is not None
+            or not facts.booted
+            or (cause == "jail_lost" and facts.ending == "eof" and facts.usage.lost)
+            or (
+                cause == "host_oom"
+                and facts.host_oom
+                and facts.usage.oom_kills
+                and facts.usage.memory_bytes is not None
+            )
+            or (cause == "host_starved" and facts.ending == "deadline" and (facts.pressure or 0) >= PRESSURE_GATE)
+        )
+
+
+@settings(max_examples=300)
+@given(ANY)
+def test_what_nobody_measured_never_turns_a_fail_into_infrastructure(facts: Facts) -> None:
+    blind = replace(facts, usage=Usage(lost=facts.usage.lost), pressure=None, boot_s=None, usual_boot_s=None)
+    if attribute(blind)[0] == "infra":
+        assert facts.fault is not None or not facts.booted or facts.usage.lost
+
+
+def test_boots_tell_what_is_usual_only_once_enough_were_seen() -> None:
+    boots = Boots(remembered=4, least=3)
+    seen = [boots.seen(replace(GOOD, boot_s=second)).usual_boot_s for second in (0.1, 0.3, None, 0.2, 0.9, 0.9, 0.9)]
+    assert seen == [None, None, None, None, pytest.approx(0.2), pytest.approx(0.25), pytest.approx(0.6)]
