@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
@@ -129,14 +129,16 @@ class Certifier:
         return [self._certificate(check, found, pool) for check in checks]
 
     def _mutants(self, check: CheckSet) -> tuple[tuple[Mapping[str, str], Mutant], ...]:
-        """(tree, mutant) for every mutant of the reference."""
+        """(tree, mutant) for every mutant of the reference; none of one that is no Python (no run of it passes)."""
         files = {path: text for path, text in check.reference.items() if path.endswith(".py")}
         rng = Random(f"{self._setting.seed}/{judging_key(check)}")
-        return tuple(
-            ({**check.reference, path: mutant.source}, mutant)
-            for path, text in files.items()
-            for mutant in mutants(text, rng, CAP // len(files))
-        )
+        with suppress(SyntaxError):
+            return tuple(
+                ({**check.reference, path: mutant.source}, mutant)
+                for path, text in files.items()
+                for mutant in mutants(text, rng, CAP // len(files))
+            )
+        return ()
 
     def _plan(
         self, checks: Sequence[CheckSet], changed: Sequence[tuple[Mapping[str, str], Mutant]]

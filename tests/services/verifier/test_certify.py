@@ -128,6 +128,7 @@ def test_a_passed_forgery_quarantines_its_key(check_run: CheckRun) -> None:
         ({"oracle_digest": "sha256:other"}, "the check-set itself fails"),
         ({"known_bad": ()}, "no tree that must fail"),
         ({"reference": {}}, "no reference"),
+        ({"reference": {"s.py": "def gcd(:\n"}}, "the reference failed (syntax_error)"),
     ],
 )
 def test_check_sets_that_cannot_be_tried_are_quarantined(check_run: CheckRun, changes: dict, words: str) -> None:
