@@ -23,6 +23,7 @@ import binascii
 import json
 import re
 import types
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ MAX_DEPTH = 16
 MAX_NODES = 100_000
 MAX_DIGITS = 4300
 MAX_CHARS = 1 << 20
+MAX_COLLISIONS = 64
 
 # 10 ** 4300 has 14285 bits. Bits are compared before the digits are made: str() of a huge int is quadratic, and its own
 # limit can be switched off by the candidate.
@@ -357,26 +359,31 @@ def _decode_container(tag: str, body: list[Any], depth: int, work: _Work) -> Any
     if tag == "d":
         return _decode_dict(body, depth, work)
     items = [_decode(item, depth + 1, work) for item in body]
-    try:
-        found: frozenset[Any] = frozenset(items)
-    except TypeError:
-        raise Undecodable("unhashable set member") from None
+    _require_spread(items)
+    found: frozenset[Any] = frozenset(items)
     if len(found) != len(items):
         raise Undecodable("duplicate set member")
     return set(found) if tag == "s" else found
 
 
 def _decode_dict(body: list[Any], depth: int, work: _Work) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+    pairs = []
     for pair in body:
         if type(pair) is not list or len(pair) != 2:
             raise Undecodable("dict wants [key, value] pairs")
-        key = _decode(pair[0], depth + 1, work)
-        value = _decode(pair[1], depth + 1, work)
-        try:
-            if key in found:
-                raise Undecodable("duplicate dict key")
-            found[key] = value
-        except TypeError:
-            raise Undecodable("unhashable dict key") from None
+        pairs.append((_decode(pair[0], depth + 1, work), _decode(pair[1], depth + 1, work)))
+    _require_spread([key for key, _ in pairs])
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Undecodable("duplicate dict key")
     return found
+
+
+def _require_spread(items: list[Any]) -> None:
+    # Numbers of one hash are easily made, and a set of n of them costs n * n / 2 comparisons on this side.
+    try:
+        hashes = Counter(map(hash, items))
+    except TypeError:
+        raise Undecodable("unhashable set member or dict key") from None
+    if hashes and max(hashes.values()) > MAX_COLLISIONS:
+        raise Undecodable(f"more than {MAX_COLLISIONS} set members or dict keys collide")

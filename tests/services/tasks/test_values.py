@@ -200,6 +200,18 @@ def test_arbitrary_json_never_raises_anything_else(node: object) -> None:
         values.loads(json.dumps(node))
 
 
+def test_members_that_collide_cannot_cost_the_reader_quadratic_time() -> None:
+    colliding = ['{"i":"' + str((2**61 - 1) * n) + '"}' for n in range(1, 20_000)]
+    tuples = ['{"t":[' + text + "]}" for text in colliding]
+    for members in (colliding, tuples):
+        with pytest.raises(values.Undecodable, match="collide"):
+            values.loads('{"s":[' + ",".join(members) + "]}")
+        with pytest.raises(values.Undecodable, match="collide"):
+            values.loads('{"d":[' + ",".join(f"[{text},null]" for text in members) + "]}")
+    honest = {float(n) for n in range(-99, 99)} | {"a", None, (1, 2)}
+    assert values.loads(values.dumps(honest)) == honest
+
+
 def test_set_text_does_not_depend_on_insertion() -> None:
     assert values.dumps({"b", "a", "c"}) == values.dumps({"c", "b", "a"})
 
