@@ -137,7 +137,7 @@ class Interface:
         return next(names, values.exception_name(error))
 
     def _tagged(self, value: Any) -> Any:
-        """Tagged JSON of a value that may hold proxies at any depth outside of sets."""
+        """Tagged JSON of a value that may hold proxies at any depth."""
         if isinstance(value, Remote):
             return {"h": [value._number, type(value).__name__]}
         if type(value) is list:
@@ -146,6 +146,8 @@ class Interface:
             return {"t": [self._tagged(item) for item in value]}
         if type(value) is dict:
             return {"d": [[self._tagged(key), self._tagged(item)] for key, item in value.items()]}
+        if type(value) in (set, frozenset):
+            return {"s" if type(value) is set else "z": [self._tagged(item) for item in value]}
         return values.encode(value)
 
     def _proxy(self, number: str, kind: str) -> Remote:

@@ -98,19 +98,18 @@ class Candidate:
         try:
             body = values.parse_json(answer.text)
             if answer.kind == "x":
-                if type(body) is not dict or list(body) != ["e"] or body["e"] not in self._errors:
-                    return "undecodable"
-                return {"x": body["e"]}
+                name = body.get("e") if type(body) is dict and len(body) == 1 else None
+                return {"x": name} if type(name) is str and name in self._errors else "undecodable"
             values.decode(body, handle=self._told)
         except values.ValueCodecError:
             return "undecodable"
         return {"r": body}
 
-    def _told(self, number: str, kind: str) -> None:
+    def _told(self, number: str, kind: str) -> Handle:
         if kind not in self._handles:
             raise values.Undecodable("a handle of no declared class")
         try:
-            self._conversation.handle(number)
+            return self._conversation.handle(number)
         except KeyError:
             raise values.Undecodable("a handle that is not in use") from None
 

@@ -12,11 +12,12 @@ import pytest
 
 from services.runtime.errors import UserError
 from services.runtime.jail.launcher import JailHost
-from services.tasks import api
+from services.runtime.jail.session import Answer, Handle
+from services.tasks import api, values
 from services.tasks.fixture import HiddenTests
 from services.verifier import hidden, trial, trusted
 from services.verifier.attribution import attribute
-from services.verifier.outside import CheckFault
+from services.verifier.outside import Candidate, CheckFault
 from tests.services.verifier.hidden_cases import ATTACKS, BOUNDS, RIGHT, WRONG, calc_check, check_of, one_file
 from tests.services.verifier.hidden_shelf import BROKEN, IDS, SHELF, TESTS
 
@@ -137,6 +138,64 @@ def add(a, b):
     check = one_file("from calc import add\ndef test_a():\n    assert add(1, 2)\n", "test_a",
                      api={"functions": ["add"], "classes": {"Thing": {}}})  # fmt: skip
     assert judged(host, forge, check) == ("fail", "protocol")
+
+
+CROSSING = """
+import builtins
+import pytest
+from calc import Thing, echo, throw
+
+VALUES = [None, True, 1, -10**40, 0.1, float("inf"), "\\u20ac\\n", b"\\x00", [1, [2]], (1, ()), {1: {"a": None}},
+          {1, 2}, frozenset({(1,)})]
+
+def test_values():
+    for value in VALUES:
+        got = echo(value)
+        assert type(got) is type(value) and got == value
+        assert echo(x=value) == value
+
+def test_objects():
+    things = [Thing(), Thing()]
+    first, rest = echo((things[0], {"k": [things[1]], things[0]: things}))
+    assert first is things[0] and rest["k"][0] is things[1] and rest[first] == things
+    assert echo({*things}) == {*things}
+    del first, rest
+    for _ in range(50):
+        assert isinstance(echo(Thing()), Thing)
+    assert echo(things)[1] is things[1]
+
+@pytest.mark.parametrize("name", NAMES)
+def test_exceptions(name):
+    with pytest.raises(BaseException) as caught:
+        throw(name)
+    assert type(caught.value) is getattr(builtins, name)
+"""
+
+
+def test_values_objects_and_exceptions_cross(host: JailHost) -> None:
+    names = values.EXCEPTION_NAMES
+    tests = ("test_values", "test_objects", *(f"test_exceptions[{name}]" for name in names))
+    check = one_file(
+        CROSSING.replace("NAMES", repr(names)), *tests,
+        api={"functions": ["echo", "throw"], "classes": {"Thing": {}}},
+    )  # fmt: skip
+    source = "import builtins\nclass Thing: pass\ndef echo(x): return x\ndef throw(n): raise getattr(builtins, n)\n"
+    assert judged(host, source, check) == ("pass", "ok")
+
+
+@pytest.mark.parametrize(("kind", "text"), [
+    ("x", '{"e":["ValueError"]}'), ("x", '{"e":{"i":"1"}}'), ("x", '{"e":"Nope"}'), ("x", "[]"), ("x", "3"), ("x", ""),
+    ("r", '{"h":["5","Thing"]}'), ("r", '{"h":["1","Other"]}'), ("r", '{"h":[["1"],"Thing"]}'), ("r", '{"h":["1"]}'),
+    ("r", '{"s":[[]]}'), ("r", "[" * 5000), ("r", '{"e":"Nope"}'), ("u", ""),
+])  # fmt: skip
+def test_a_forged_answer_is_refused_whatever_it_is(kind: str, text: str) -> None:
+    class Conversation:
+        def handle(self, number: str) -> Handle:
+            return {"1": Handle(1)}[number]
+
+    checked = Candidate(Conversation(), api.parse({"classes": {"Thing": {}}}))._checked  # type: ignore[arg-type]  # double
+    assert checked(Answer("r", '{"h":["1","Thing"]}')) == {"r": {"h": ["1", "Thing"]}}
+    assert checked(Answer(kind, text)) in ("undecodable", "unencodable")
 
 
 def test_a_test_that_never_ends_is_a_timeout_of_who_was_asked(host: JailHost) -> None:
