@@ -95,11 +95,14 @@ class VerifierCore(BaseCore):
         return math.nan if share is None else share.rate
 
     def false_share(self, age: int, by: str, upper: bool) -> float:
-        """Estimated false share of that version's accepts, by `canaries` or `audits`; NaN without any verdict."""
+        """Estimated false share of that version's accepts, by `canaries` or `audits`; NaN where there were none."""
         share = self.unknowns.latest(age)
         if share is None:
             return math.nan
         estimate = self.tally.estimate(share.version)
+        evidence = estimate.known_bad if by == "canaries" else estimate.audits
+        if not evidence.count:
+            return math.nan
         return estimate.share(upper) if by == "canaries" else estimate.audited_share(upper)
 
     # --- life --------------------------------------------------------------------------------------------------------
