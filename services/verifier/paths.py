@@ -28,6 +28,8 @@ DENIED_MODULES = frozenset({"conftest", "sitecustomize", "usercustomize", "__mai
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?\Z")
 _REQUIREMENTS = re.compile(r"(?:requirements|constraints)[a-z0-9_-]*\.(?:txt|in)\Z")
 
+_TEST = re.compile(r"(?:tests?|testing|test_.*|.*_tests?)(?:\.[a-z0-9]+)?\Z")
+
 # What a jail's interpreter or the trusted side can import besides the standard library. A fixed list and not what this
 # machine happens to have installed, so that one diff gets one answer everywhere.
 INSTALLED = frozenset(
@@ -77,9 +79,16 @@ def _pattern(glob: str) -> re.Pattern[str]:
 def allowed(path: str, globs: Iterable[str]) -> bool:
     """Whether a glob of the fixture admits `path`: `*` and `?` stay inside one folder, `**/` crosses folders.
 
-    What is no Python file needs a glob that says its ending: `data/*` admits `data/x.py` only, `data/*.txt` texts too.
+    What is no Python file needs a glob that says its ending, and a test one that speaks of tests: `data/*` admits
+    `data/x.py` only, `data/*.txt` texts too; `**/*.py` admits no `tests/x.py` and no `test_x.py`.
     """
-    return any(_pattern(glob).match(path) and (path.endswith(".py") or _says_ending(glob)) for glob in globs)
+    tests = any(_TEST.match(part) for part in path.casefold().split("/"))
+    return any(
+        _pattern(glob).match(path)
+        and (path.endswith(".py") or _says_ending(glob))
+        and (not tests or "test" in glob.casefold())
+        for glob in globs
+    )
 
 
 def _says_ending(glob: str) -> bool:

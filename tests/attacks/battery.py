@@ -94,6 +94,7 @@ def _cases(*pairs: tuple[tuple[Any, ...], Any]) -> tuple[Example, ...]:
 CHECKS: dict[str, CheckSet] = {
     "fixed": _check(),
     "fresh": _check(FreshAdd, evidence="E3"),
+    "pairs": _check(fixed_cases=_cases(((2, 3), 5), ((-17, 400), 383))),
     "raises": _check(fixed_cases=_cases(((1, 0), values.ExceptionName("ValueError")), ((4, 2), 2))),
     "close": _check(comparator="abs:0.5", fixed_cases=_cases(*(((float(n), 1.0), n + 1.0) for n in range(20)))),
     "multiset": _check(

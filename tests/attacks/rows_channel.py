@@ -133,7 +133,7 @@ FORGERIES = [
                 except OSError: pass
             return a - b
         """, "wrong_value", *BROKEN, bounds=SHORT),
-    fail("R9", "looks ahead in the question pipe", (SNOOP, """
+    fail("R5", "looks ahead in the question pipe", (SNOOP, """
         import select, time
         def add(a, b):
             time.sleep(0.002)
@@ -145,7 +145,7 @@ FORGERIES = [
                 except OSError: pass
             return a - b
         """), "wrong_value", *BROKEN, bounds=SHORT),
-    fail("R9", "looks for coming questions in memory", """
+    fail("R5", "looks for coming questions in memory", """
         import gc
         held = 0
         def add(a, b):
@@ -153,7 +153,7 @@ FORGERIES = [
             texts = {t for t in gc.get_objects() if type(t) is tuple and len(t) == 2 and type(t[0]) is str and len(t[0]) == 32}
             return a + b if len(texts) > 1 else a - b
         """, "wrong_value"),
-    fail("R9", "traces the loader", """
+    fail("R5", "traces the loader", """
         import sys
         seen = []
         def spy(frame, event, argument):

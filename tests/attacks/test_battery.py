@@ -6,10 +6,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from services.runtime.jail.backend import Backend
-from tests.attacks import battery, rows_channel, rows_escape, rows_resources, rows_values
+from tests.attacks import battery, rows_channel, rows_escape, rows_resources, rows_table, rows_values
 from tests.attacks.battery import Attack
 
-MODULES = (rows_channel, rows_values, rows_resources, rows_escape)
+MODULES = (rows_table, rows_channel, rows_values, rows_resources, rows_escape)
 ROWS = {attack.name: attack for module in MODULES for attack in module.ROWS}
 Outcomes = Mapping[str, "Future[tuple[str, str]]"]
 

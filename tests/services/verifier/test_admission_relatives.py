@@ -69,6 +69,21 @@ def test_a_fixture_that_names_an_ending_gets_it() -> None:
     assert refused(new_file("data/more.txt"), TREE, ("data/*",)) == "path_not_allowed"
 
 
+@pytest.mark.parametrize(
+    "path", ["tests/new.py", "pkg/test_new.py", "pkg/new_test.py", "test/x.py", "pkg/Testing/x.py"]
+)
+def test_tests_need_a_glob_that_speaks_of_them(path: str) -> None:
+    assert refused(new_file(path), TREE, ("**/*.py", "*.py")) == "path_not_allowed"
+    assert (
+        refused("--- a/tests/test_calc.py\n+++ b/tests/test_calc.py\n@@ -1 +1 @@\n-ok\n+no\n", TREE, ALL)
+        == "path_not_allowed"
+    )
+    assert refused("--- a/tests/test_calc.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-ok\n", TREE, ALL) == "path_not_allowed"
+    assert admit(new_file("tests/new.py"), TREE, ("tests/*.py",)).changed
+    for ordinary in ("pkg/contest.py", "pkg/latest.py", "pkg/attestation.py"):
+        assert admit(new_file(ordinary), TREE, ALL).changed
+
+
 def test_a_shadowing_file_of_the_fixture_stays_editable() -> None:
     diff = "--- a/json.py\n+++ b/json.py\n@@ -1 +1 @@\n-theirs = 1\n+theirs = 2\n"
     assert admit(diff, TREE, ALL).changed == ("json.py",)
