@@ -2,8 +2,9 @@
 
 A manifest is canonical JSON (`HiddenTests.api`). All parts may be left out:
 
-    {"functions": ["area"],
+    {"functions": ["area", "sort"],
      "constants": ["LIMIT"],
+     "mutates": ["sort", "Stack.fill"],
      "exceptions": {"Empty": ["IndexError"]},
      "classes": {"Stack": {"methods": ["push"], "class_methods": ["of"], "static_methods": [], "properties": ["top"],
                            "attributes": ["name"], "special": ["__len__", "__iter__"], "bases": [],
@@ -16,7 +17,8 @@ arguments, subclassing in tests, messages of exceptions, asynchronous code, patc
 Two things are decided on the trusted side, or a candidate could turn every failed assert into a passed one: objects
 of a class with `compared` attributes are equal when these are, and its own `__eq__` must say the same (declared in
 `special` it is the candidate's claim alone, so it is never derived); and a context manager swallows only exceptions
-that `suppresses` names. Lists, dicts and sets cross as copies: what one side changes in them later is not seen.
+that `suppresses` names. Lists, dicts and sets cross as copies: what one side changes in them later is not seen, but
+for the arguments of a call that `mutates` names (never derived), which are afterwards as the candidate left them.
 """
 
 from __future__ import annotations
@@ -99,12 +101,17 @@ class ClassApi:
 
 @dataclass(frozen=True)
 class Api:
-    """A validated manifest. `exceptions`: name -> its bases, allow-listed built-ins or other declared ones."""
+    """A validated manifest.
+
+    `exceptions`: name -> its bases, allow-listed built-ins or other declared ones. `mutates`: functions, or methods as
+    "Class.method", that change lists, dicts or sets that they are given.
+    """
 
     functions: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
     exceptions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     classes: Mapping[str, ClassApi] = field(default_factory=dict)
+    mutates: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The manifest as canonical-JSON-able data, without what is empty."""
@@ -113,6 +120,8 @@ class Api:
             out["functions"] = list(self.functions)
         if self.constants:
             out["constants"] = list(self.constants)
+        if self.mutates:
+            out["mutates"] = list(self.mutates)
         if self.exceptions:
             out["exceptions"] = {name: list(bases) for name, bases in self.exceptions.items()}
         if self.classes:
@@ -130,7 +139,7 @@ class Api:
 
 def parse(document: Mapping[str, Any]) -> Api:
     """Read a manifest. Raises ValueError that says what is wrong and where."""
-    _keys(document, ("functions", "constants", "exceptions", "classes"), "the manifest")
+    _keys(document, ("functions", "constants", "exceptions", "classes", "mutates"), "the manifest")
     exceptions = document.get("exceptions", {})
     classes = document.get("classes", {})
     if not isinstance(exceptions, Mapping) or not isinstance(classes, Mapping):
@@ -140,6 +149,7 @@ def parse(document: Mapping[str, Any]) -> Api:
         _names(document.get("constants", ()), "constants"),
         {name: _names(exceptions[name], f"exception {name}") for name in _names(exceptions, "exceptions")},
         {name: _class(name, classes[name]) for name in _names(classes, "classes")},
+        tuple(document.get("mutates", ())),
     )
     _unique([*api.functions, *api.constants, *api.exceptions, *api.classes], "the module")
     for name, bases in api.exceptions.items():
@@ -151,6 +161,11 @@ def parse(document: Mapping[str, Any]) -> Api:
                     f"exception {name}: its base {base!r} is neither declared nor an allow-listed built-in"
                 )
     _check_classes(api)
+    callables = {*api.functions}
+    for name, kind in api.classes.items():
+        callables |= {f"{name}.{one}" for one in (*kind.methods, *kind.class_methods, *kind.static_methods)}
+    if set(api.mutates) - callables:
+        raise ValueError(f"mutates: neither functions nor methods: {', '.join(sorted(set(api.mutates) - callables))}")
     exception_classes(api, "")
     return api
 

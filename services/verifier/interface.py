@@ -121,9 +121,17 @@ class Interface:
         if self.let_go:
             question["release"], self.let_go = self.let_go, []
         answer = self._asking(question)
+        if "after" in answer and self._mutates(target, name):
+            after = values.decode(answer["after"], handle=self._proxy)
+            for given, left in zip((*args, *(named or {}).values()), after, strict=True):
+                _refresh(given, left)
         if "x" in answer:
             raise self._error(answer["x"])
         return values.decode(answer["r"], handle=self._proxy)
+
+    def _mutates(self, target: Remote | None, name: str) -> bool:
+        owners = ("",) if target is None else (f"{kind.__name__}." for kind in type(target).__mro__)
+        return any(owner + name in self._api.mutates for owner in owners)
 
     def _error(self, name: str) -> BaseException:
         kind = self._errors.get(name)
@@ -221,6 +229,23 @@ class Interface:
             return self.ask("call", name=f"{kind.__name__}.{method}", args=args, named=named)
 
         return call
+
+
+def _refresh(given: Any, left: Any) -> Any:
+    """What stands for `given` once the candidate left `left` in its place: itself, changed, where both are one kind."""
+    if type(given) is not type(left) or type(given) not in (list, dict, set):
+        return left
+    if type(given) is list:
+        kept = [_refresh(*pair) for pair in zip(given, left, strict=False)]
+        given[:] = kept + left[len(kept) :]
+    elif type(given) is dict:
+        now = {key: _refresh(given[key], value) if key in given else value for key, value in left.items()}
+        given.clear()
+        given.update(now)
+    else:
+        given.clear()
+        given.update(left)
+    return given
 
 
 def _method(name: str) -> Callable[..., Any]:

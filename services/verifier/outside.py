@@ -63,12 +63,14 @@ class Candidate:
         self._conversation = conversation
         self._handles = frozenset((*declared.classes, ITERATOR))
         self._errors = frozenset((*declared.exceptions, *values.EXCEPTION_NAMES))
+        self._with_arguments = bool(declared.mutates)
 
     def ask(self, question: Mapping[str, Any]) -> Mapping[str, Any] | str:
         """The answer as the interface wants it, or the word of a rejection. Raises Closed."""
         for number in question.get("release", ()):
             self._conversation.release(self._conversation.handle(number))
-        return self._checked(self._put(question))
+        arguments = len(question["args"]["t"]) + len(question["named"]["d"])
+        return self._checked(self._put(question), arguments)
 
     def _put(self, question: Mapping[str, Any]) -> Answer:
         asked = self._conversation
@@ -92,18 +94,24 @@ class Candidate:
     def _own(self, number: str, kind: str) -> Handle:
         return self._conversation.handle(number)
 
-    def _checked(self, answer: Answer) -> Mapping[str, Any] | str:
+    def _checked(self, answer: Answer, arguments: int) -> Mapping[str, Any] | str:
         if answer.kind == "u":
             return "unencodable"
+        more: dict[str, Any] = {}
         try:
             body = values.parse_json(answer.text)
+            if self._with_arguments:
+                body, more["after"] = _pair(body)
+                after = values.decode(more["after"], handle=self._told)
+                if type(after) is not tuple or len(after) != arguments:
+                    return "undecodable"
             if answer.kind == "x":
                 name = body.get("e") if type(body) is dict and len(body) == 1 else None
-                return {"x": name} if type(name) is str and name in self._errors else "undecodable"
+                return {"x": name, **more} if type(name) is str and name in self._errors else "undecodable"
             values.decode(body, handle=self._told)
         except values.ValueCodecError:
             return "undecodable"
-        return {"r": body}
+        return {"r": body, **more}
 
     def _told(self, number: str, kind: str) -> Handle:
         if kind not in self._handles:
@@ -112,6 +120,14 @@ class Candidate:
             return self._conversation.handle(number)
         except KeyError:
             raise values.Undecodable("a handle that is not in use") from None
+
+
+def _pair(body: Any) -> list[Any]:
+    """[answer, arguments after the call] of an answer with its arguments. Raises values.Undecodable."""
+    pair = body.get("t") if type(body) is dict and len(body) == 1 else None
+    if type(pair) is not list or len(pair) != 2:
+        raise values.Undecodable("an answer with its arguments is a pair")
+    return pair
 
 
 class Relay:
@@ -250,6 +266,7 @@ def _program(tree: Mapping[str, str], tests: HiddenTests, declared: api.Api) -> 
     return Program(
         tree,
         tests.module,
+        want_args=bool(declared.mutates),
         exception_names=values.EXCEPTION_NAMES,
         handles=(*declared.classes, ITERATOR),
         own_exceptions=tuple(declared.exceptions),

@@ -90,6 +90,7 @@ def test_a_source_that_cannot_be_carried(source: str, word: str) -> None:
     ({"functions": ["a", "a"]}, "twice"),
     ({"functions": ["a"], "classes": {"a": {}}}, "twice"),
     ({"classes": []}, "objects by name"),
+    ({"functions": ["f"], "mutates": ["f", "A.g"]}, "neither functions nor methods: A.g"),
     ({"classes": {"A": []}}, "not an object"),
     ({"classes": {"A": {"bases": ["B"]}}}, "not declared"),
     ({"classes": {"A": {"bases": ["B"]}, "B": {"bases": ["A"]}}}, "its own base"),

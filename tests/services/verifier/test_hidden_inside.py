@@ -1,6 +1,7 @@
 """Hidden pytest files in the candidate's interpreter (E1): a fail is usable; whatever passes is never a reward."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,11 @@ def test_a_module_of_classes_with_its_own_tests(host: JailHost) -> None:
     assert judged(host, BROKEN["undoes nothing"], check, path="library/shelf.py") == ("fail", "test_failed")
 
 
+def test_failing_copies_do_not_fill_the_log(host: JailHost) -> None:
+    quiet = replace(BOUNDS, limits=replace(BOUNDS.limits, log_bytes=1))
+    assert attribute(trial.run(host, {"calc.py": RIGHT + "print('hello')\n"}, CALC, 1, quiet)) == ("pass", "ok")
+
+
 def test_each_test_has_a_process_of_its_own(host: JailHost) -> None:
     counting = "seen = []\ndef add(a, b):\n    seen.append(a)\n    return a + b if len(seen) <= 3 else 0\n"
     assert judged(host, counting) == ("pass", "ok")
@@ -66,7 +72,8 @@ def test_each_test_has_a_process_of_its_own(host: JailHost) -> None:
     ("import os, signal\nos.kill(1, signal.SIGKILL)\ndef add(a, b): return 0", "test_failed"),
 ])  # fmt: skip
 def test_misbehaviour_is_the_candidates(host: JailHost, source: str, cause: str | None) -> None:
-    outcome, found = judged(host, source)
+    hurried = replace(BOUNDS, call_cpu_s=0.05)
+    outcome, found = attribute(trial.run(host, {"calc.py": source}, CALC, 1, hurried))
     assert outcome == "fail"
     assert cause in (None, found)
 

@@ -183,6 +183,75 @@ def test_values_objects_and_exceptions_cross(host: JailHost) -> None:
     assert judged(host, source, check) == ("pass", "ok")
 
 
+MUTATING = """
+import pytest
+from calc import Bag, sort, peek
+
+def test_in_place():
+    given = [3, 1, 2]
+    same = given
+    assert sort(given) is None and given == [1, 2, 3] and same is given
+    rows = [[2, 1], [4, 3]]
+    first = rows[0]
+    for row in rows:
+        sort(row)
+    assert rows == [[1, 2], [3, 4]] and first is rows[0]
+    with pytest.raises(TypeError):
+        sort([1, None, 0])
+
+def test_methods_and_names():
+    bag, into, things = Bag(), {"a": [1]}, {1}
+    inner = into["a"]
+    bag.fill(into, things=things)
+    assert into == {"a": [1, bag], "n": 2} and into["a"] is inner and inner[1] is bag and things == {1, 9}
+
+def test_what_is_not_declared_keeps_its_arguments():
+    given = [2, 1]
+    assert peek(given) == 1 and given == [2, 1]
+"""
+
+
+def test_arguments_are_changed_where_the_interface_says_so(host: JailHost) -> None:
+    manifest = {
+        "functions": ["sort", "peek"],
+        "classes": {"Bag": {"methods": ["fill"]}},
+        "mutates": ["sort", "Bag.fill"],
+    }
+    names = ("test_in_place", "test_methods_and_names", "test_what_is_not_declared_keeps_its_arguments")
+    source = """
+def sort(xs): xs.sort()
+def peek(xs):
+    xs.sort()
+    return xs[0]
+class Bag:
+    def fill(self, into, *, things):
+        into["a"].append(self)
+        into["n"] = len(into["a"])
+        things.add(9)
+"""
+    check = one_file(MUTATING, *names, api=manifest)
+    assert judged(host, source, check) == ("pass", "ok")
+    assert judged(host, source.replace("def sort(xs): xs.sort()", "def sort(xs): xs.reverse()"), check)[0] == "fail"
+
+
+@pytest.mark.parametrize("text", [
+    "null", "[]", '{"t":[null]}', '{"t":[null,null]}', '{"t":[null,{"t":[null]}]}', '{"t":[null,[null,null]]}',
+    '{"t":[null,{"t":[null,{"h":["5","Thing"]}]}]}',
+])  # fmt: skip
+def test_a_forged_answer_with_arguments_is_refused(text: str) -> None:
+    class Conversation:
+        def handle(self, number: str) -> Handle:
+            raise KeyError
+
+    declared = api.parse({"functions": ["f"], "classes": {"Thing": {}}, "mutates": ["f"]})
+    checked = Candidate(Conversation(), declared)._checked  # type: ignore[arg-type]  # a double
+    after = {"t": [None, None]}
+    assert checked(Answer("r", '{"t":[true,{"t":[null,null]}]}'), 2) == {"r": True, "after": after}
+    assert checked(Answer("x", '{"t":[{"e":"KeyError"},{"t":[null,null]}]}'), 2) == {"x": "KeyError", "after": after}
+    assert checked(Answer("r", text), 2) == "undecodable"
+    assert checked(Answer("x", text), 2) == "undecodable"
+
+
 @pytest.mark.parametrize(("kind", "text"), [
     ("x", '{"e":["ValueError"]}'), ("x", '{"e":{"i":"1"}}'), ("x", '{"e":"Nope"}'), ("x", "[]"), ("x", "3"), ("x", ""),
     ("r", '{"h":["5","Thing"]}'), ("r", '{"h":["1","Other"]}'), ("r", '{"h":[["1"],"Thing"]}'), ("r", '{"h":["1"]}'),
@@ -194,8 +263,8 @@ def test_a_forged_answer_is_refused_whatever_it_is(kind: str, text: str) -> None
             return {"1": Handle(1)}[number]
 
     checked = Candidate(Conversation(), api.parse({"classes": {"Thing": {}}}))._checked  # type: ignore[arg-type]  # double
-    assert checked(Answer("r", '{"h":["1","Thing"]}')) == {"r": {"h": ["1", "Thing"]}}
-    assert checked(Answer(kind, text)) in ("undecodable", "unencodable")
+    assert checked(Answer("r", '{"h":["1","Thing"]}'), 0) == {"r": {"h": ["1", "Thing"]}}
+    assert checked(Answer(kind, text), 0) in ("undecodable", "unencodable")
 
 
 def test_a_test_that_never_ends_is_a_timeout_of_who_was_asked(host: JailHost) -> None:
