@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -32,12 +33,14 @@ def cache_folder() -> Path:
 
 
 def build_task_set(settings: RunSettings) -> TaskSet:
-    """The task set that the settings name, both halves."""
+    """The task set that the settings name, both halves; its leak canaries have secrets of their own every time."""
     from services.tasks.build import build_catalogue
+    from services.tasks.leaks import with_leaks
     from services.tasks.quixbugs import load_quixbugs
 
     source = settings.tasks.source
-    return build_catalogue(settings.tasks.seed) if source == "catalogue" else load_quixbugs(Path(source))
+    taskset = build_catalogue(settings.tasks.seed) if source == "catalogue" else load_quixbugs(Path(source))
+    return with_leaks(taskset, [secrets.token_hex(16) for _ in range(settings.tasks.leak_canaries)])
 
 
 def store_task_set(taskset: TaskSet, store: ObjectStore) -> str:

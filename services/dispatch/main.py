@@ -26,7 +26,7 @@ from services.runtime.errors import UserError
 from services.runtime.loop import run_service
 from services.runtime.settings import RunSettings
 from services.runtime.store import MissingObject, ObjectStore
-from services.tasks import training
+from services.tasks import leaks, training
 from services.tasks.certificates import Certificates
 from services.tasks.taskset import HELDOUT_BUGS, HELDOUT_FAMILIES, TRAIN, BadDocument, TaskSet, load_public
 
@@ -109,7 +109,8 @@ def training_tasks(context: ServiceContext, tasks: TaskSet) -> list[Task]:
     found = training.trainable(tasks.split(TRAIN), held, allowed)
     if found.left_out:
         context.log.warning("quarantined tasks left out of training", tasks=dict(found.left_out))
-    return [Task(fixture.task_id, fixture.family) for fixture in found.fixtures]
+    # Leak canaries have no reference that a certificate could be made with; they are asked to be failed.
+    return [Task(fixture.task_id, fixture.family) for fixture in (*found.fixtures, *tasks.split(leaks.SPLIT))]
 
 
 def make_core(context: ServiceContext) -> EndingCore:

@@ -53,3 +53,17 @@ def test_a_named_file_replaces_the_shipped_one(tmp_path: Path) -> None:
         certified(tasks={"certificates": str(named)})
     named.write_bytes(certificates.shipped())
     assert certified(tasks={"certificates": str(named)})[1] == ""
+
+
+def test_leak_canaries_have_new_secrets_every_time_and_no_part_in_the_cold_start() -> None:
+    from services.tasks import leaks
+    from services.trainer.coldstart_recipe import digest
+
+    settings = load(None, tasks={"leak_canaries": 2})
+    first, second = prepare.build_task_set(settings), prepare.build_task_set(settings)
+    plain = prepare.build_task_set(load(None))
+    assert [fixture.family for fixture in first.split(leaks.SPLIT)] == ["leaks", "leaks"]
+    assert first.digest != second.digest
+    assert first.split("train") == plain.split("train")
+    assert digest(settings, first) == digest(settings, second) == digest(load(None), plain)
+    assert prepare.certified(settings, first)[1] == prepare.certified(load(None), plain)[1]
