@@ -17,7 +17,7 @@ class Events:
     """Follows the engine's event stream in one thread. Thread-safe."""
 
     def __init__(self, api: Any, label: str) -> None:
-        """`label`: only containers with it. The stream is opened here and again when it had ended. Raises JailFault."""
+        """`label`: only containers with it."""
         self._api, self._label = api, label
         self._changed = threading.Condition()
         self._stream: Any = None
@@ -27,10 +27,12 @@ class Events:
         self._out_of_memory: set[str] = set()
         self._died: set[str] = set()
         self._closed = False
-        self.ensure()
 
     def ensure(self) -> int:
-        """Number of the engine's life in which containers that are started now run. Raises JailFault."""
+        """Number of the engine's life in which containers that are started now run; opens the stream where needed.
+
+        Raises JailFault.
+        """
         from docker.errors import DockerException
 
         with self._changed:
@@ -61,6 +63,9 @@ class Events:
             self._out_of_memory.add(container)
         elif action == "die":
             self._died.add(container)
+        elif action == "destroy":  # the last that is heard of it
+            for found in (self._killed, self._out_of_memory, self._died):
+                found.discard(container)
 
     def lives(self, epoch: int, grace_s: float) -> bool:
         """Whether the engine still lives the life that `ensure` named; its end may show a moment late."""
@@ -81,16 +86,11 @@ class Events:
                 self._changed.wait(left)
             return container in self._killed, container in self._out_of_memory
 
-    def forget(self, container: str) -> None:
-        """The container is gone."""
-        with self._changed:
-            for found in (self._killed, self._out_of_memory, self._died):
-                found.discard(container)
-
     def close(self) -> None:
         """End the thread."""
         with self._changed:
             self._closed = True
             stream = self._stream
         if stream is not None:
-            stream.close()
+            with contextlib.suppress(Exception):  # the engine may have closed it first
+                stream.close()

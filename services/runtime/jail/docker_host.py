@@ -127,15 +127,14 @@ class DockerHost:
         self._free = [Slot(number, self.instance.uid(number)) for number in range(slots)]
         self._left: list[tuple[Slot, str, Evidence]] = []
         self._condemned = 0
+        self._events = Events(self._api, f"{LABEL}={self.instance.owner()}")
         try:
             self.swept = self.instance.sweep_engine(self._api, self.layout)
-            self._events = Events(self._api, f"{LABEL}={self.instance.owner()}")
             self.image("plain")
-        except UserError:
-            self.instance.release()
-            raise
-        except Exception as error:
-            self.instance.release()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, UserError) or not isinstance(error, Exception):
+                raise
             raise UserError(f"no sandbox image: {error}", self.url, "see that the Docker Engine works") from error
 
     @property
@@ -279,16 +278,14 @@ class DockerHost:
         while time.monotonic() < end:
             try:
                 self._api.remove_container(container, force=True, v=True)
+                return True
             except NotFound:
-                break
+                return True
             except APIError:  # being removed by somebody else, or not dead yet
                 time.sleep(0.05)
             except (DockerException, OSError):
                 return False
-        else:
-            return False
-        self._events.forget(container)
-        return True
+        return False
 
     def give_back(
         self, slot: Slot, container: str, evidence: Evidence | None, clean: bool, condemned: bool = False
