@@ -141,11 +141,10 @@ class DispatchCore(BaseCore):
         facts = self._facts
         count = self._credit.free(promoted=promoted, trained_versions=facts.updates, open_groups=len(facts.open))
         busy = {group.request.task_id for group in facts.undecided.values()}
-        for _ in range(count if self._tasks else 0):
+        tasks = self._usable
+        for _ in range(count if tasks else 0):
             number = facts.next_number
-            choice = choose(
-                self._selection, self._planner.run_seed, number, self._tasks, facts.rates, busy, facts.offsets
-            )
+            choice = choose(self._selection, self._planner.run_seed, number, tasks, facts.rates, busy, facts.offsets)
             busy.add(choice.task.task_id)
             requests = self._planner.training(number, choice, self._group_size, promoted, now_ms)
             effects += self._emit(requests, now_ms)
@@ -191,7 +190,13 @@ class DispatchCore(BaseCore):
 
     @property
     def _is_barren(self) -> bool:
-        return self._barren >= ending.BARREN_BATCHES * self._credit.batch_groups
+        nothing_left = bool(self._tasks) and not self._usable
+        return nothing_left or self._barren >= ending.BARREN_BATCHES * self._credit.batch_groups
+
+    @property
+    def _usable(self) -> list[Task]:
+        """Training tasks whose check sets are believed."""
+        return [task for task in self._tasks if task.task_id not in self._facts.quarantined]
 
     def _reason(self, promoted: int, now_ms: int) -> Reason | None:
         facts = self._facts

@@ -56,6 +56,8 @@ class Facts:
     offsets: dict[int, int] = field(default_factory=dict)
     alarm: VerificationAlarm | None = None
     """The first one that stops the line."""
+    quarantined: set[str] = field(default_factory=set)
+    """Tasks whose check sets were found unfit during this run: their verdicts would all be unknown."""
 
     @property
     def promoted(self) -> int | None:
@@ -129,6 +131,8 @@ class Facts:
         elif isinstance(record, VerificationAlarm):
             if record.severity == "stop":
                 self.alarm = self.alarm or record
+            if record.kind == "quarantine" and record.task_id is not None:
+                self.quarantined.add(record.task_id)
         else:
             raise ContractViolation("topic", f"dispatch does not read {type(record).__name__}")
 

@@ -56,6 +56,14 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Identity:
+    """What the records say of a candidate: the digest of its tree, and what in its change looks like gaming."""
+
+    digest: str
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Candidate:
     """What is judged. `key` is equal for identical candidates at identical digests."""
 
@@ -64,13 +72,15 @@ class Candidate:
     key: tuple[str, ...]
 
     @cached_property
-    def findings(self) -> tuple[str, ...]:
-        """What in the change looks like gaming; a person reads it, no verdict depends on it, so no error may either."""
+    def identity(self) -> Identity:
+        """Worked out once, on the thread that judges. A person reads the findings; no verdict depends on them, so no
+        error in finding them may decide one either."""
         fixture = self.task.fixture
         try:
-            return watch.findings(fixture.base_tree, self.admitted.tree, fixture.public_checks)
+            found = watch.findings(fixture.base_tree, self.admitted.tree, fixture.public_checks)
         except Exception as error:  # the text is the candidate's: whatever it provokes here must not stop its verdict
-            return (f"watch_fault_{type(error).__name__}",)
+            found = (f"watch_fault_{type(error).__name__}",)
+        return Identity(self.admitted.digest, found)
 
 
 def task_of(record: RolloutCompleted, tasks: Tasks, certificate_of: CertificateOf = lambda digest: None) -> Task:

@@ -14,7 +14,7 @@ from services.runtime.core import BaseCore, Effects, Job, Message, Output, Posit
 from services.runtime.settings import Verifier
 from services.verifier import alarms, report, retries
 from services.verifier.admission import Admitted, Refused, admit
-from services.verifier.candidate import LEAKS, Candidate, CertificateOf, Task, Tasks, Unjudgeable, task_of
+from services.verifier.candidate import LEAKS, Candidate, CertificateOf, Identity, Task, Tasks, Unjudgeable, task_of
 from services.verifier.judge import Course, Judgement
 from services.verifier.known_answers import Chance, KnownAnswer, KnownAnswers
 from services.verifier.retries import CheckRunner, Courses
@@ -76,7 +76,7 @@ class VerifierCore(BaseCore):
         self._held: list[Message] = []
         self._judged_attempts: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._running: dict[tuple[str, ...], list[_Waiting]] = {}
-        self._reusable: OrderedDict[tuple[str, ...], tuple[Judgement, Candidate]] = OrderedDict()
+        self._reusable: OrderedDict[tuple[str, ...], tuple[Judgement, Identity]] = OrderedDict()
         self.standing = Standing()
         """Canaries, quarantines and alarms, to read from."""
         self.unknowns = UnknownRates(settings.unknown_alarm_rate, settings.unknown_alarm_count)
@@ -192,7 +192,7 @@ class VerifierCore(BaseCore):
             return self._emit(one, Judgement("fail", refused.reason), None, reused=False)
         candidate = Candidate(one.task, admitted, self._key(one, admitted))
         if self._quarantined(one.task):
-            return self._emit(one, Judgement("unknown", QUARANTINED), candidate, reused=False)
+            return self._emit(one, Judgement("unknown", QUARANTINED), candidate.identity, reused=False)
         known = self._reusable.get(candidate.key)
         if known is not None:
             self._reusable.move_to_end(candidate.key)
@@ -229,19 +229,21 @@ class VerifierCore(BaseCore):
         def then(judgement: Judgement) -> Effects:
             return self._judged(candidate, judgement)
 
-        task = retries.Task(course, candidate.admitted, one.task.check, then, wanted, beside=lambda: candidate.findings)
+        task = retries.Task(course, candidate.admitted, one.task.check, then, wanted, beside=lambda: candidate.identity)
         return self._courses.start(task)
 
     def _judged(self, candidate: Candidate, judgement: Judgement) -> Effects:
         waiting = self._running.get(candidate.key, [])
         if judgement.verdict == "pending":
-            outputs = [Output(VERIFICATION_VERDICT, self._verdict(one, judgement, candidate)) for one in waiting]
+            outputs = [
+                Output(VERIFICATION_VERDICT, self._verdict(one, judgement, candidate.identity)) for one in waiting
+            ]
             return Effects(outputs=outputs)
         judgement = self._graded(judgement, candidate.task)
         self._running.pop(candidate.key, None)
         effects = Effects()
         if judgement.verdict != "unknown" and self._settings.reuse:
-            self._reusable[candidate.key] = (judgement, candidate)
+            self._reusable[candidate.key] = (judgement, candidate.identity)
             while len(self._reusable) > MAX_REUSED:
                 self._reusable.popitem(last=False)
         if judgement.verdict == "pass" and waiting:
@@ -249,7 +251,7 @@ class VerifierCore(BaseCore):
             effects += self._ask(audit) if audit is not None else Effects()
         for index, one in enumerate(waiting):
             reused = index > 0 and judgement.verdict != "unknown"
-            effects += self._emit(one, judgement, candidate, reused)
+            effects += self._emit(one, judgement, candidate.identity, reused)
         return effects
 
     def _graded(self, judgement: Judgement, task: Task) -> Judgement:
@@ -280,12 +282,12 @@ class VerifierCore(BaseCore):
     # --- verdicts out ------------------------------------------------------------------------------------------------
 
     def _verdict(
-        self, one: _Waiting, judgement: Judgement, candidate: Candidate | None, reused: bool = False
+        self, one: _Waiting, judgement: Judgement, candidate: Identity | None, reused: bool = False
     ) -> VerificationVerdict:
         subject = report.Subject(self._digest, one.task, candidate)
         return report.verdict(one.record, judgement, self._settings, subject, one.started_ms, self._now_ms(), reused)
 
-    def _emit(self, one: _Waiting, judgement: Judgement, candidate: Candidate | None, reused: bool) -> Effects:
+    def _emit(self, one: _Waiting, judgement: Judgement, candidate: Identity | None, reused: bool) -> Effects:
         if (one.record.trial_id, one.record.attempt) in self._judged_attempts:
             return Effects(done=[one.position])
         verdict = self._verdict(one, judgement, candidate, reused)

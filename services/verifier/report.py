@@ -8,7 +8,7 @@ from typing import cast
 from schemas.rollout import RolloutCompleted
 from schemas.verification import Evidence, VerificationTrial, VerificationVerdict
 from services.runtime.settings import Verifier
-from services.verifier.candidate import Candidate, Task
+from services.verifier.candidate import Identity, Task
 from services.verifier.judge import Judgement
 from services.verifier.reward import PARTIAL_CASES, Scores, Weights, compose, partial_score
 
@@ -21,7 +21,7 @@ class Subject:
 
     verifier_digest: str
     task: Task | None = None
-    candidate: Candidate | None = None
+    candidate: Identity | None = None
 
 
 def trials(record: RolloutCompleted, task: Task, judgement: Judgement) -> list[VerificationTrial]:
@@ -73,7 +73,7 @@ def _scores(record: RolloutCompleted, judgement: Judgement, settings: Verifier, 
     )
 
 
-def _findings(record: RolloutCompleted, candidate: Candidate | None) -> tuple[str, ...] | None:
+def _findings(record: RolloutCompleted, candidate: Identity | None) -> tuple[str, ...] | None:
     """What exploit watch found in the attempt's tool calls and in its change; None: it looked at neither."""
     if candidate is None:
         return record.tool_findings
@@ -116,7 +116,7 @@ def verdict(
         verifier_digest=subject.verifier_digest,
         check_digest=task.check.digest if task else "",
         fixture_digest=record.fixture_digest,
-        candidate_digest=subject.candidate.admitted.digest if subject.candidate else None,
+        candidate_digest=subject.candidate.digest if subject.candidate else None,
         invocations=record.invocations,
         policy_tokens=record.policy_tokens,
         requested_ms=record.requested_ms,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -12,7 +13,7 @@ from schemas.rollout import RolloutRequested
 from services.dispatch import ending
 from services.runtime.ledger import audit
 from tests.services.closure.records import alarm, gate, message, published, update
-from tests.services.dispatch.world import Dispatch, World, make_core
+from tests.services.dispatch.world import FIXTURES, Dispatch, World, make_core
 
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
 
@@ -314,3 +315,26 @@ def test_a_stop_alarm_does_not_wait_for_trials_that_never_end() -> None:
     assert dispatch.core.finished is None
     dispatch.emit(dispatch.core.tick(world.now_ms + ending.ALARM_GRACE_MS))
     assert dispatch.core.finished == "alarm"
+
+
+def test_a_quarantined_task_is_not_asked_for_again() -> None:
+    world = World(Random(1))
+    dispatch = Dispatch(world, evaluated=(0, 0))
+    (first, *_) = [record.task_id for record in world.requests()]
+    world.append(replace(alarm("warn", "quarantine:c"), kind="quarantine", task_id=first))
+    dispatch.read_all()
+    known = len(world.requests())
+    run_to_end(world, dispatch)
+    assert dispatch.core.finished == "updates"
+    later = {record.task_id for record in world.requests()[known:]}
+    assert later
+    assert first not in later
+
+
+def test_a_run_whose_every_task_is_quarantined_ends() -> None:
+    world = World(Random(1))
+    dispatch = Dispatch(world, evaluated=(0, 0))
+    for task_id in FIXTURES:
+        world.append(replace(alarm("warn", f"quarantine:{task_id}"), kind="quarantine", task_id=task_id))
+    run_to_end(world, dispatch)
+    assert dispatch.core.finished == "barren"

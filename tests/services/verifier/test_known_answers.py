@@ -257,7 +257,10 @@ def test_the_unknown_rate_of_a_version_raises_one_alarm() -> None:
 
 
 def certified(state: str) -> Certificate:
-    pool = Pool("k", "p", {"idle": Tally(60, 60)}, NoMutants(), None, 3.0, 0, "v", "bubblewrap", "2026-01-01")
+    pool = Pool(
+        key="k", problem="p", reference={"idle": Tally(60, 60)}, mutants=NoMutants(), forgeries=Tally(5, 5),
+        cpu_p99_s=None, cpu_limit_s=3.0, seed=0, verifier_digest="v", backend="bubblewrap", made_at="2026-01-01",
+    )  # fmt: skip
     return Certificate("tiny/add", CHECK.digest, state, "", Tally(3, 3), Tally(5, 5), Tally(5, 5), pool)  # type: ignore[arg-type]
 
 
