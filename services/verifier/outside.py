@@ -249,9 +249,9 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
         finally:
             usage = jail.close()
     facts = measures.facts(conversation.transcript, usage)
-    facts = replace(
-        facts, rejection=found.rejection, wanted=len(tests.expected), answered=relay.right, right=relay.right
-    )
+    right = relay.right if bounds.all_cases else None
+    facts = replace(facts, rejection=found.rejection, wanted=len(tests.expected), answered=relay.right, right=right)
+    facts = replace(facts, boot_s=None)  # the jail booted long before it was asked: this says nothing about the host
     if found.killed:
         return replace(facts, fault="tests_killed")
     return facts if found.late is None else _late(facts, found.late)

@@ -37,11 +37,8 @@ def test_right_passes_and_wrong_fails(host: JailHost) -> None:
 def test_attacks_on_the_interpreter_are_found_by_must_fail_copies(host: JailHost, name: str) -> None:
     outcome, cause = judged(host, ATTACKS[name])
     assert outcome == ("pass" if name in FORGEABLE else "fail"), cause
-
-
-def test_tampering_is_named(host: JailHost) -> None:
-    for name in ("always equal", "patch TestReport", "walk frames"):
-        assert judged(host, ATTACKS[name]) == ("fail", "tampered"), name
+    if name in ("always equal", "patch TestReport", "walk frames"):
+        assert cause == "tampered"
 
 
 def test_a_module_of_classes_with_its_own_tests(host: JailHost) -> None:
