@@ -175,7 +175,7 @@ class DockerHost:
                 elif wanted:
                     self._images[runtime] = docker_image.named(self._api, wanted, self._answer)
                 else:
-                    self._images[runtime] = docker_image.staged(self._api, runtime)
+                    self._images[runtime] = docker_image.staged(self._api, runtime, closed=not self.sentry)
             return self._images[runtime]
 
     def _answer(self, image: Image, question: str) -> str:
@@ -194,20 +194,24 @@ class DockerHost:
         return said.decode("utf-8", "replace")
 
     def launch(self, limits: Limits, options: Options = PLAIN) -> DockerJail:
-        """Start a jail; its worker says nothing before it is asked. Raises JailFault, UserError."""
+        """Start a jail; its worker says nothing before it is asked. Raises JailFault."""
         if options.hosts:
             raise JailFault("this backend offers no hosts")
         if options.files:
             raise JailFault("this backend shows no files in a sandbox; send them through the pipe")
         self._bury()
-        image = self.image(options.runtime)
-        try:
-            return self._start(image, docker_config.command(image, options), limits, options)
-        except _NoImage:
-            with self._imaging:
-                self._images.pop(options.runtime, None)
-            image = self.image(options.runtime)
-            return self._start(image, docker_config.command(image, options), limits, options)
+        for tries in (1, 2):
+            try:
+                image = self.image(options.runtime)
+                return self._start(image, docker_config.command(image, options), limits, options)
+            except UserError as error:
+                raise JailFault(str(error)) from error
+            except _NoImage:
+                with self._imaging:
+                    self._images.clear()
+                if tries == 2:
+                    raise
+        raise AssertionError("unreachable")
 
     def _start(self, image: Image, argv: list[str], limits: Limits, options: Options) -> DockerJail:
         from docker.errors import DockerException, ImageNotFound

@@ -33,8 +33,11 @@ class Image:
     variables: tuple[str, ...] = ()
 
 
-def archive(root: Path, target: IO[bytes]) -> None:
-    """The tree as tar, the same bytes for the same tree: sorted, owned by root, without times."""
+def archive(root: Path, target: IO[bytes], closed: bool = True) -> None:
+    """The tree as tar, the same bytes for the same tree: sorted, owned by root, without times.
+
+    `closed`: its interpreter can be run but not read.
+    """
     with tarfile.open(fileobj=target, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for path in [root, *sorted(root.rglob("*"))]:
             entry = tar.gettarinfo(path, arcname=str(path.relative_to(root)))
@@ -42,6 +45,10 @@ def archive(root: Path, target: IO[bytes]) -> None:
                 entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.stat().st_size
             entry.uid = entry.gid = entry.mtime = 0
             entry.uname = entry.gname = ""
+            if closed and entry.name == tree.PYTHON.lstrip("/"):
+                # Who runs a program that he cannot read has processes whose memory /proc does not open, not even to
+                # each other: a candidate cannot write into the fork server that started it and will start the next.
+                entry.mode = 0o711
             if entry.isreg():
                 with path.open("rb") as file:
                     tar.addfile(entry, file)
@@ -49,34 +56,36 @@ def archive(root: Path, target: IO[bytes]) -> None:
                 tar.addfile(entry)
 
 
-def staged(api: Any, runtime: Runtime) -> Image:
+def staged(api: Any, runtime: Runtime, closed: bool) -> Image:
     """The staged interpreter as an image, imported when the engine lacks it. Raises UserError, JailFault."""
     from docker.errors import DockerException, ImageNotFound
 
     root = tree.staged(runtime)
-    name = f"{REPOSITORY}:{root.name}"
+    kind = runtime if closed else f"{runtime}-open"
+    tag = root.name if closed else f"{root.name}-open"
+    name = f"{REPOSITORY}:{tag}"
     try:
         try:
             api.inspect_image(name)
         except ImageNotFound:
             with tempfile.TemporaryFile() as file:
-                archive(root, file)
+                archive(root, file, closed)
                 file.seek(0)
                 said = api.import_image_from_data(
-                    file, repository=REPOSITORY, tag=root.name, changes=[f'LABEL {LABEL}="{runtime}"']
+                    file, repository=REPOSITORY, tag=tag, changes=[f'LABEL {LABEL}="{kind}"']
                 )
             if '"error"' in said:
                 raise JailFault(f"the engine did not take the interpreter: {said.strip()[-300:]}") from None
-            _remove_older(api, runtime, name)
+            _remove_older(api, kind, name)
     except DockerException as error:
         raise JailFault(f"the engine did not take the interpreter: {error}") from error
     return Image(name, tree.PYTHON, (tree.WORKER,))
 
 
-def _remove_older(api: Any, runtime: str, keep: str) -> None:
+def _remove_older(api: Any, kind: str, keep: str) -> None:
     from docker.errors import APIError
 
-    for image in api.images(filters={"label": f"{LABEL}={runtime}"}):
+    for image in api.images(filters={"label": f"{LABEL}={kind}"}):
         if keep not in (image["RepoTags"] or []):
             with contextlib.suppress(APIError):  # in use by a container of another version
                 api.remove_image(image["Id"])
@@ -120,4 +129,4 @@ def named(api: Any, name: str, run: Any) -> Image:
             f"isolation.docker_image = {name}",
             "use an image with python3 on its PATH",
         )
-    return Image(found["Id"], python, ("-c", tree.worker_source().decode()), variables)
+    return Image(found["Id"], python, ("-c", tree.worker_source("network").decode()), variables)

@@ -60,7 +60,7 @@ def image(docker_engine: str) -> Iterator[Callable[..., str]]:
 
     def make(*changes: str) -> str:
         with tempfile.TemporaryFile() as file:
-            archive(tree.staged(), file)
+            archive(tree.staged(), file, closed=False)
             file.seek(0)
             with tarfile.open(fileobj=file, mode="a") as tar:
                 link = tarfile.TarInfo("python/bin/python3")
