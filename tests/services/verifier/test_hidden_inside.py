@@ -33,6 +33,11 @@ def test_right_passes_and_wrong_fails(host: JailHost) -> None:
     assert judged(host, WRONG) == ("fail", "test_failed")
 
 
+def test_no_partial_credit_can_be_had(host: JailHost) -> None:
+    facts = trial.run(host, {"calc.py": "def add(a, b): return 5"}, CALC, 1, replace(BOUNDS, all_cases=True))
+    assert (attribute(facts), facts.right) == (("fail", "test_failed"), None)
+
+
 @pytest.mark.parametrize("name", [name for name in ATTACKS if name not in BY_LUCK])
 def test_attacks_on_the_interpreter_are_found_by_must_fail_copies(host: JailHost, name: str) -> None:
     outcome, cause = judged(host, ATTACKS[name])
