@@ -296,8 +296,10 @@ def _referring(value: Any, number: Callable[[Handle], int]) -> Any:
 
 
 def _failure(text: str) -> tuple[str, int]:
+    """Exception name and line of a failed import, as it claims: a word and a number whatever it wrote there."""
     name, _, line = text.partition(" ")
-    return name[:64], int(line) if line.isdigit() and len(line) < 9 else 0
+    fits = name.isidentifier() and len(name) <= 64
+    return name if fits else "BaseException", int(line) if line.isdigit() and len(line) < 9 else 0
 
 
 def run_trial(
@@ -338,9 +340,13 @@ class Server:
     It serves exploration, where the checks are public: all calls of a run travel at once.
     """
 
-    def __init__(self, jail: Jail, limits: Limits, boot_s: float, processes: int = 0) -> None:
-        """Boot it. Raises JailFault; the jail stays the caller's to close."""
+    def __init__(self, jail: Jail, limits: Limits, boot_s: float, processes: int = 0, proxy: bool = False) -> None:
+        """Boot it; `proxy`: the jail was launched with hosts, and each run's environment is to name the way to them.
+
+        Raises JailFault; the jail stays the caller's to close.
+        """
         self.jail = jail
+        self._proxy = proxy
         self._channel = Channel(jail, limits)
         self.usable = True
         boot(self._channel, True, processes, boot_s)
@@ -357,7 +363,7 @@ class Server:
         channel.renew()
         ident, idents = request_id(), [request_id() for _ in calls]
         requests = [_request(program, one, "c", 0, "", args) for one, args in zip(idents, calls, strict=True)]
-        channel.send({**_run(program, ident), "run_cpu_s": run_cpu_s, "calls": requests})
+        channel.send({**_run(program, ident), "run_cpu_s": run_cpu_s, "calls": requests, "proxy": self._proxy})
         transcript = Transcript(booted=True)
         started = time.monotonic()
         try:
