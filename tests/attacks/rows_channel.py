@@ -112,6 +112,12 @@ FORGERIES = [
                     thing.__code__ = one.__code__
             return a - b
         """, "protocol", "crash", "timeout", "cpu_limit", bounds=SHORT),
+    fail("R3", "writing replaced", "import posix\nposix.write = lambda fd, data: len(data)\n" + GOOD, "timeout", bounds=SHORT),
+    fail("R3", "reading replaced", "import posix, marshal\nraw = marshal.dumps(('0' * 32, 'c', 0, '', (2, 3), {}, ()))\nstream = [len(raw).to_bytes(4, 'little'), raw] * 9\nposix.read = lambda fd, count: stream.pop(0)\n" + GOOD, "protocol"),
+    fail("R3", "questions replaced by known ones", "import marshal\nreal = marshal.loads\ndef loads(raw):\n    got = real(raw)\n    return (*got[:4], (2, 3), *got[5:]) if type(got) is tuple and len(got) == 7 else got\nmarshal.loads = loads\n" + GOOD, "wrong_value"),
+    fail("R3", "an encoder that says what is public", "import sys\nfor one in list(vars(sys.modules['__main__']).values()):\n    if isinstance(one, type):\n        for name in ('answer', 'text', 'value'):\n            if hasattr(one, name): setattr(one, name, lambda self, *a, **k: '{\"i\":\"5\"}')\n" + WRONG, "wrong_value", "undecodable", "unencodable"),
+    fail("R3", "limits of the loader lifted", "import sys\nmain = sys.modules['__main__']\nfor name in ('MAX_DEPTH', 'MAX_NODES', 'INT_LIMIT'):\n    if hasattr(main, name): setattr(main, name, 10 ** 5000)\nsys.set_int_max_str_digits(0)\ndef add(a, b): return [[[0] * 300] * 300, 10 ** 4400]\n", "undecodable", "unencodable", "protocol", "wrong_value", "crash"),
+    fail("R3", "the id of the question changed", "import sys\nframe = sys._getframe()\nwhile frame:\n    run = frame.f_locals.get('run')\n    if type(run) is dict: run['id'] = run['current'] = 'f' * 32\n    frame = frame.f_back\n" + WRONG, "protocol"),
     fail("R3", "builtins made to agree", """
         import builtins
         class Yes:
@@ -225,6 +231,8 @@ VALUES = [
         """, "unencodable", "wrong_exception", "crash"),
     fail("R14", "exception with hostile lineage at import", "class Meta(type):\n    __mro__ = property(lambda c: 1 / 0)\nclass E(Exception, metaclass=Meta): pass\nraise E\n", "import_error", "no_ready"),
     fail("R14", "exception whose name is text of ours", "class Meta(type):\n    __name__ = property(lambda c: 'x\"},{\"i\":\"5')\n    __module__ = 'builtins'\nclass E(Exception, metaclass=Meta): pass\ndef add(a, b): raise E\n", "wrong_exception", "undecodable", "unencodable"),
+    fail("R14", "broken text with a hostile line", "class E(SyntaxError):\n    lineno = property(lambda s: '\\x1b[2J' * 99)\nraise E\n", "syntax_error", "import_error"),
+    fail("R14", "exception that cannot be made", "class E(ValueError):\n    def __new__(cls, *a): raise SystemExit(0)\ndef add(a, b): raise E\n", "wrong_exception"),
     fail("R14", "group of exceptions", "def add(a, b): raise BaseExceptionGroup('x', [SystemExit(0)])\n", "wrong_exception"),
 ]  # fmt: skip
 
