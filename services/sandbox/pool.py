@@ -55,26 +55,33 @@ class Pool:
         """Slots out of use."""
         return self._host.retired
 
-    def take(self, files: Mapping[str, str], digest: str) -> Warm:
+    @property
+    def network(self) -> dict[str, int]:
+        """What the proxies of jails with hosts did: connections passed, requests refused."""
+        proxies = self._host.proxies
+        return {"passed": proxies.passed, "refused": proxies.refused}
+
+    def take(self, files: Mapping[str, str], digest: str, hosts: tuple[str, ...] = ()) -> Warm:
         """A clean jail that shows `files` (known by `digest`), or none of them where they are few or cannot be shown.
 
+        It reaches exactly `hosts`: one that serves other hosts, or none, is never given out instead.
         Raises JailFault when none can be started, after one more try on another slot.
         """
         shown = self._host.shows_files and len(files) >= SHOWN_FROM
         key = digest if shown else ""
         with self._lock:
             for name, warm in reversed(self._ready.items()):
-                if warm.key == key:
+                if (warm.key, warm.hosts) == (key, hosts):
                     del self._ready[name]
                     self.counts["reused"] += 1
                     return warm
         for tries in range(_LAUNCH_TRIES):
             try:
-                return self._fresh(files if shown else {}, key)
+                return self._fresh(files if shown else {}, key, hosts)
             except JailFault:
                 if tries == _LAUNCH_TRIES - 1 and not self._yield_one():
                     raise
-        return self._fresh(files if shown else {}, key)
+        return self._fresh(files if shown else {}, key, hosts)
 
     def clean(self, warm: Warm) -> bool:
         """Whether its next run starts from a proved clean state; if not, close it and take another.
@@ -126,11 +133,12 @@ class Pool:
         for warm in left:
             warm.close()
 
-    def _fresh(self, files: Mapping[str, str], key: str) -> Warm:
+    def _fresh(self, files: Mapping[str, str], key: str, hosts: tuple[str, ...] = ()) -> Warm:
         processes = 0 if self._host.counts_processes else self._limits.processes
-        jail = self._host.launch(self._limits, Options(files=files, files_digest=key))
+        jail = self._host.launch(self._limits, Options(files=files, files_digest=key, hosts=hosts))
         try:
-            warm = Warm(Server(jail, self._limits, BOOT_S, processes), files, key, len(files) <= RESET_UP_TO)
+            server = Server(jail, self._limits, BOOT_S, processes, proxy=bool(hosts))
+            warm = Warm(server, files, key, len(files) <= RESET_UP_TO, hosts)
         except JailFault:
             jail.close()
             raise

@@ -39,11 +39,14 @@ class Deviates(Exception):
 class Warm:
     """A booted fork server with what it looked like before any candidate code ran."""
 
-    def __init__(self, server: Server, files: Mapping[str, str], key: str, compare: bool = True) -> None:
+    def __init__(
+        self, server: Server, files: Mapping[str, str], key: str, compare: bool = True, hosts: tuple[str, ...] = ()
+    ) -> None:
         """`files`: the tree that its jail shows; `key`: what that tree is known by ("" without one); `compare`: look at
-        it now, so that it can be reset later."""
+        it now, so that it can be reset later; `hosts`: what it reaches for as long as it lives."""
         self.server = server
         self.key = key
+        self.hosts = hosts
         self.files = files
         self.runs = 0
         self.problem = ""

@@ -211,7 +211,8 @@ class Operator:
             warm.close()
             warm = None
         if warm is None:
-            warm = workspace.warm = self._pool.take(workspace.fixture.base_tree, workspace.fixture.digest)
+            fixture = workspace.fixture
+            warm = workspace.warm = self._pool.take(fixture.base_tree, fixture.digest, fixture.hosts)
         return warm
 
     def let_go(self, warm: Warm) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from services.runtime.jail.hosts import endpoints
 from services.tasks import comparators, values
 from services.tasks.comparators import Outcome
 from services.tasks.objects import schema
@@ -141,6 +142,7 @@ class Fixture:
 
     `first_failure` is what the unrepaired code did on the first public check, in the words of `feedback`.
     `hosts` ("name:port") are what its exploration workspaces may reach through a proxy outside; none by default.
+    No assessment can reach them.
     `objects` are the classes of linked nodes that its calls exchange.
     """
 
@@ -202,6 +204,7 @@ class Fixture:
         fields["tools"] = tuple(fields["tools"])
         fields["budgets"] = Budgets(**fields["budgets"])
         fields["hosts"] = tuple(fields.get("hosts", ()))
+        endpoints(fields["hosts"])
         fields["objects"] = tuple(ObjectClass.from_json(kind) for kind in fields.get("objects", ()))
         nodes = schema(fields["objects"])
         fields["public_checks"] = tuple(Example.from_json(example, nodes) for example in fields["public_checks"])

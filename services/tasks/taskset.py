@@ -132,7 +132,7 @@ def load_public(document: bytes) -> TaskSet:
         fixtures = tuple(Fixture.from_json(item) for item in body["fixtures"])
         splits = {name: tuple(members) for name, members in body["splits"].items()}
         return TaskSet(body["name"], fixtures, splits)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadDocument(f"public task document: malformed content ({error!r})") from error
 
 
@@ -142,7 +142,7 @@ def load_hidden(document: bytes) -> CheckSets:
     try:
         checks = [CheckSet.from_json(item) for item in body["checks"]]
         return CheckSets(body["name"], {check.task_id: check for check in checks})
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadDocument(f"hidden task document: malformed content ({error!r})") from error
 
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from services.runtime.jail.limits import Limits, Usage
+from services.runtime.jail.network import Proxies
 from services.runtime.settings import Isolation
 
 Runtime = Literal["plain", "pytest", "network"]
@@ -20,7 +21,8 @@ class Options:
 
     `hash_seed`: PYTHONHASHSEED inside (0..2**32-1); None: random. `files`: a fixture's tree (relative path -> text)
     that is there, read-only below and writable above, before anything runs; `files_digest` names its content, so that a
-    backend may lay it out once and show it many times. `hosts`: "name:port" that a proxy outside lets through.
+    backend may lay it out once and show it many times. `hosts`: "name:port" that a proxy outside lets through (see
+    `network.py`); they imply the network runtime, and ValueError is raised for them beside pytest, which has no way.
     """
 
     hash_seed: int | None = None
@@ -28,6 +30,12 @@ class Options:
     files: Mapping[str, str] = field(default_factory=dict)
     files_digest: str = ""
     hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.hosts and self.runtime == "pytest":
+            raise ValueError("a sandbox with pytest reaches no hosts")
+        if self.hosts:
+            object.__setattr__(self, "runtime", "network")
 
 
 PLAIN = Options()
@@ -60,6 +68,7 @@ class Backend(Protocol):
     """Owner of everything that its jails need. Thread-safe; `close` ends every jail and leaves nothing behind."""
 
     name: str
+    proxies: Proxies
 
     @property
     def label(self) -> str:

@@ -35,17 +35,21 @@ def find_bwrap() -> str:
     return path
 
 
-def bwrap_arguments(bwrap: str, root: Path, limits: Limits, tmp: Path | None = None) -> list[str]:
-    """Command line of one jail: the interpreter is process 1, `root` is the only thing of the host that is named.
+def bwrap_arguments(
+    bwrap: str, root: Path, limits: Limits, tmp: Path | None = None, proxy: Path | None = None
+) -> list[str]:
+    """Command line of one jail: the interpreter is process 1, `root` is all of the host that is named.
 
     `tmp`: a folder that becomes /tmp; None: bubblewrap makes a tmpfs of its own, which knows no limit of inodes.
+    `proxy`: the socket of a proxy that the jail may speak to.
     `-s -P -S` keep every path of the host and of the environment away from the interpreter as `-I` would, but leave
     PYTHONHASHSEED in force; the environment holds nothing else (`environment`).
     """
     scratch = ["--size", str(limits.tmp_bytes), "--tmpfs", "/tmp"] if tmp is None else ["--bind", str(tmp), "/tmp"]
+    way = [] if proxy is None else ["--ro-bind", str(proxy), tree.PROXY]
     return [
         bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1", "--die-with-parent",
-        "--new-session", "--hostname", "jail", "--ro-bind", str(root), "/", *scratch, "--chdir", "/tmp",
+        "--new-session", "--hostname", "jail", "--ro-bind", str(root), "/", *scratch, *way, "--chdir", "/tmp",
         "--seccomp", "3", "--", tree.PYTHON, "-s", "-P", "-S", "-B", tree.WORKER,
     ]  # fmt: skip
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import resource
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from services.runtime.jail import seccomp
+from services.runtime.jail import seccomp, tree
 from services.runtime.jail.backend import Options
 from services.runtime.jail.bubblewrap import environment, rlimits
 from services.runtime.jail.docker_group import Evidence
@@ -69,6 +70,7 @@ def container(
     evidence: Evidence,
     labels: Mapping[str, str],
     runtime: str,
+    proxy: Path | None = None,
 ) -> dict[str, Any]:
     """The body of the engine's `create` request (API 1.41)."""
     given = [f"{name}={value}" for name, value in environment(options.hash_seed).items()]
@@ -89,11 +91,13 @@ def container(
         "NetworkDisabled": True,
         "Healthcheck": {"Test": ["NONE"]},
         "Labels": dict(labels),
-        "HostConfig": _host(uid, limits, evidence, runtime, options.runtime == "network"),
+        "HostConfig": _host(uid, limits, evidence, runtime, options.runtime == "network", proxy),
     }
 
 
-def _host(uid: int, limits: Limits, evidence: Evidence, runtime: str, network: bool) -> dict[str, Any]:
+def _host(
+    uid: int, limits: Limits, evidence: Evidence, runtime: str, network: bool, proxy: Path | None
+) -> dict[str, Any]:
     tmp = f"rw,nosuid,nodev,noexec,size={limits.tmp_bytes},nr_inodes={limits.tmp_inodes},mode=0700,uid={uid},gid={uid}"
     bounds = rlimits(limits, own_user=True, grouped=True)
     host: dict[str, Any] = {
@@ -114,6 +118,9 @@ def _host(uid: int, limits: Limits, evidence: Evidence, runtime: str, network: b
     }
     if evidence.parent:
         host["CgroupParent"] = evidence.parent
+    if proxy is not None:
+        # The one thing of the host that a container is ever shown: a socket to speak to, through which no file passes.
+        host["Mounts"] = [{"Type": "bind", "Source": str(proxy), "Target": tree.PROXY, "ReadOnly": True}]
     if runtime:
         host["Runtime"] = runtime
     return host

@@ -56,7 +56,7 @@ class DockerInstance(Instance):
                     os.close(fd)
 
     def sweep_engine(self, api: Any, layout: cgroup.Layout) -> list[str]:
-        """Remove what dead instances left: containers with their volumes, and groups. Raises DockerException."""
+        """Remove what dead instances left: containers with their volumes, groups, files. Raises DockerException."""
         found: list[str] = []
         for number in self.dead():
             found += self.sweep_number(api, layout, number)
@@ -76,6 +76,7 @@ class DockerInstance(Instance):
                     api.remove_container(container["Id"], force=True, v=True)
                 found.append(f"container {container['Id'][:12]}")
         finally:
+            found += self._remove_files(number)
             for name in leftovers(layout, f"{PREFIX}{number}-"):
                 if remove(layout, name):
                     found.append(f"control group {name}")

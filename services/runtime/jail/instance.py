@@ -67,8 +67,16 @@ class Instance:
         return f"{cgroup.PREFIX}{self.number}"
 
     def file(self, name: str) -> Path:
-        """Path of a filter of this instance; removed with it, or by whoever starts after its death."""
-        return self._folder / f"{self.number}.{name}.bpf"
+        """Path of a filter or socket of this instance; removed with it, or by whoever starts after its death."""
+        return self._folder / f"{self.number}.{name}"
+
+    def _remove_files(self, number: int) -> list[str]:
+        found = []
+        for path in self._folder.glob(f"{number}.*"):
+            if path.name != f"{number}.lock":
+                path.unlink(missing_ok=True)
+                found.append(f"file {path.name}")
+        return found
 
     def trees(self, cache: Path) -> Path:
         """Folder below `cache` for the fixtures' trees of this instance."""
@@ -87,8 +95,7 @@ class Instance:
                 continue  # alive
             try:
                 found += _sweep_one(f"{cgroup.PREFIX}{number}", layout)
-                for path in self._folder.glob(f"{number}.*.bpf"):
-                    path.unlink(missing_ok=True)
+                found += self._remove_files(number)
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(cache / f"{TREES}{number}")
                     found.append(f"folder {TREES}{number}")
@@ -105,8 +112,7 @@ class Instance:
 
     def release(self) -> None:
         """Give the number back, and remove its files."""
-        for path in self._folder.glob(f"{self.number}.*.bpf"):
-            path.unlink(missing_ok=True)
+        self._remove_files(self.number)
         os.close(self._fd)
 
 

@@ -21,6 +21,7 @@ from services.runtime.jail.bubblewrap import bwrap_arguments, environment, find_
 from services.runtime.jail.fixtures import Fixtures
 from services.runtime.jail.instance import SLOTS, Instance
 from services.runtime.jail.limits import JailFault, Limits
+from services.runtime.jail.network import Proxies
 from services.runtime.jail.running import BubblewrapJail, Slot
 
 _BOOT_S = 15.0
@@ -51,6 +52,7 @@ class JailHost:
         self._stage_at = cache / "stage"  # an empty folder; each jail mounts over it in a namespace of its own
         self._stage_at.mkdir(mode=0o755, exist_ok=True)
         self.fixtures = Fixtures(self.instance.trees(cache))
+        self.proxies = Proxies(self.instance.file)
         self._start_spawner()
         # Only root may mount. Elsewhere bubblewrap's own tmpfs serves, and fixtures go through the pipe.
         self.private_mounts = os.geteuid() == 0 and self._can_stage(None)
@@ -65,12 +67,13 @@ class JailHost:
         answer, _ = self._ask({"probe": self._stage(Limits(), lower)}, [])
         return bool(answer["possible"])
 
-    def _stage(self, limits: Limits, lower: Path | None) -> dict[str, object]:
+    def _stage(self, limits: Limits, lower: Path | None, proxy: Path | None = None) -> dict[str, object]:
         return {
             "at": str(self._stage_at),
             "bytes": limits.tmp_bytes,
             "inodes": limits.tmp_inodes,
             "lower": None if lower is None else str(lower),
+            "proxy": None if proxy is None else str(proxy),
         }
 
     def _root_of(self, runtime: Runtime) -> Path:
@@ -83,7 +86,7 @@ class JailHost:
     def _filter(self, network: bool) -> str:
         with self._staging:
             if network not in self._filters:
-                path = self.instance.file("network" if network else "plain")
+                path = self.instance.file("network.bpf" if network else "plain.bpf")
                 path.write_bytes(seccomp.program(network))
                 self._filters[network] = str(path)
             return self._filters[network]
@@ -153,30 +156,35 @@ class JailHost:
 
     def launch(self, limits: Limits, options: Options = PLAIN) -> BubblewrapJail:
         """Start a jail; its worker says nothing before it is asked. Raises JailFault."""
-        if options.hosts:
-            raise JailFault("this backend offers no hosts")
         if options.files and not self.shows_files:
             raise JailFault("this host cannot show files in a sandbox; send them through the pipe")
+        if options.hosts and not self.private_mounts and os.geteuid() == 0:
+            raise JailFault("this host cannot show a proxy's socket in a sandbox, so no hosts can be reached")
         try:
             env, root = environment(options.hash_seed), self._root_of(options.runtime)
+            proxy = self.proxies.socket(options.hosts) if options.hosts else None
         except (ValueError, UserError) as error:
             raise JailFault(str(error)) from error
         shown, lower = self.fixtures.show(options.files, options.files_digest) if options.files else (None, None)
         try:
             request: dict[str, object] = {
                 "label": self.instance.label,
-                "argv": bwrap_arguments(
-                    self._bwrap, root, limits, self._stage_at / "top" if self.private_mounts else None
-                ),
+                "argv": self._arguments(root, limits, proxy),
                 "env": env,
                 "seccomp": self._filter(options.runtime == "network"),
-                "stage": self._stage(limits, lower) if self.private_mounts else None,
+                "stage": self._stage(limits, lower, proxy) if self.private_mounts else None,
             }
             return self._start(limits, request, shown)
         except JailFault:
             if shown is not None:
                 self.fixtures.leave(shown)
             raise
+
+    def _arguments(self, root: Path, limits: Limits, proxy: Path | None) -> list[str]:
+        if not self.private_mounts:
+            return bwrap_arguments(self._bwrap, root, limits, None, proxy)
+        at = self._stage_at
+        return bwrap_arguments(self._bwrap, root, limits, at / "top", at / "proxy" if proxy is not None else None)
 
     def _start(self, limits: Limits, request: dict[str, object], shown: str | None) -> BubblewrapJail:
         with self._lock:
@@ -260,6 +268,7 @@ class JailHost:
             self._process.kill()
             self._process.wait()
         self.instance.sweep_own(self.layout)
+        self.proxies.close()
         self.fixtures.close()
         self.instance.release()
 

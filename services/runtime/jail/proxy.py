@@ -16,45 +16,17 @@ import re
 import socket
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from services.runtime.jail.hosts import BadHost, Endpoint, endpoints
 
 MAX_HEAD_BYTES = 16 * 1024
 MAX_CONNECTIONS = 32
 MAX_BYTES = 64 * 1024 * 1024
 """Per connection and direction."""
 IDLE_S = 30.0
-_ENTRY = re.compile(r"([a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:]{2,45}\]):([1-9][0-9]{0,4})\Z", re.ASCII)
 _REQUEST = re.compile(rb"([A-Z]{3,10}) (\S{1,4096}) HTTP/1\.[01]\Z")
 _URL = re.compile(r"http://([^/?#@\s]+)([/?][\x21-\x7e]*)?\Z", re.ASCII)
-
-
-class BadHost(ValueError):
-    """An entry of a fixture's host list is not "name:port"."""
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """One declared "name:port"; names in lower case without a last dot, IPv6 addresses without brackets."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str, default_port: int | None = None) -> Endpoint:
-        """Raises BadHost."""
-        text = text.lower()
-        if default_port is not None and not re.search(r":[0-9]+\Z", text):
-            text = f"{text}:{default_port}"
-        match = _ENTRY.match(text)
-        if match is None or int(match[2]) > 65535:
-            raise BadHost(f"{text[:80]!r} is not name:port")
-        return cls(match[1].strip("[]").rstrip("."), int(match[2]))
-
-
-def endpoints(hosts: Iterable[str]) -> frozenset[Endpoint]:
-    """The declared endpoints. Raises BadHost."""
-    return frozenset(Endpoint.parse(host) for host in hosts)
 
 
 class _Refused(Exception):

@@ -24,7 +24,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _CLONE_NEWNS = 0x20000
-_NOSUID, _NODEV, _NOEXEC, _REC, _PRIVATE = 2, 4, 8, 0x4000, 0x40000
+_NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 2, 4, 8, 0x1000, 0x4000, 0x40000
 _FLAGS = _NOSUID | _NODEV | _NOEXEC
 
 
@@ -48,7 +48,8 @@ def _escaped(path: str) -> str:
 def _stage(stage: dict[str, Any], uid: int) -> None:
     """The jail's /tmp at `stage["at"]`/top: a bounded tmpfs, and in it an overlay over a fixture's tree if asked for.
 
-    Upper and work folder of the overlay lie beside `top`, so that nothing in the jail has a name for them.
+    Upper and work folder of the overlay lie beside `top`, so that nothing in the jail has a name for them. There, too,
+    appears a proxy's socket if asked for: itself it lies in a folder that the jail's user cannot enter.
     """
     at, top = stage["at"], stage["at"] + "/top"
     _own_mounts()
@@ -60,6 +61,9 @@ def _stage(stage: dict[str, Any], uid: int) -> None:
             os.chmod(folder, mode)
         places = f"lowerdir={_escaped(stage['lower'])},upperdir={_escaped(at)}/upper,workdir={_escaped(at)}/work"
         _mount("overlay", top + "/tree", "overlay", _FLAGS, places + ",redirect_dir=nofollow,metacopy=off,index=off")
+    if stage["proxy"]:
+        os.close(os.open(at + "/proxy", os.O_CREAT | os.O_EXCL, 0o444))
+        _mount(stage["proxy"], at + "/proxy", None, _BIND)
     os.chown(top, uid, uid)
 
 

@@ -2,7 +2,8 @@
 
 A jail sees this tree as its whole root: no shell, no tools, no set-user-id program, no site-packages, no network
 modules, and none of the host's paths (the interpreter may live below a folder that only root can enter). There is one
-tree per kind of runtime, made when it is first asked for: "pytest" holds pytest too, "network" the socket modules.
+tree per kind of runtime, made when it is first asked for: "pytest" holds pytest too, "network" the socket modules
+and this machine's certificates of authorities, so that declared hosts can be reached over TLS.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ WORKER = "/worker.pyc"
 SECRET = "/root-only"
 """A file of this name lies in the tree, readable by its owner only: the self-test checks that a jail cannot read it."""
 
+PROXY = "/proxy"
+"""An empty file in the network tree, over which the socket of a proxy is mounted for jails that have hosts."""
+
 _LEFT_OUT = {
     "site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "ensurepip", "turtledemo", "lib2to3",
     "distutils", "pydoc_data", "curses", "sqlite3", "venv", "wsgiref", "dbm", "msilib",
@@ -39,6 +43,7 @@ _DYNLOAD_LEFT_OUT = re.compile(
 )
 _DYNLOAD_ADDED = {"pytest": re.compile(r"^_socket\."), "network": re.compile(r"^(_socket|_ssl)\.")}
 """What a runtime has beyond: pytest cannot be imported without the socket module (no socket can be made with it)."""
+_BUNDLES = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/certs/ca-bundle.crt"))
 _BUILDING = "building-"
 _PYTEST = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging")
 _LIBRARY = f"python/lib/python{sys.version_info.major}.{sys.version_info.minor}"
@@ -60,7 +65,18 @@ def _files(runtime: Runtime) -> list[tuple[str, Path]]:
             if ".opt-" in name or (top and name == "LICENSE.txt") or not source.is_file():
                 continue
             found.append((f"{_LIBRARY}/{source.relative_to(library)}", source))
-    return found + (_pytest_files() if runtime == "pytest" else [])
+    return found + {"plain": list, "pytest": _pytest_files, "network": _authorities}[runtime]()
+
+
+def _authorities() -> list[tuple[str, Path]]:
+    """This machine's certificates of authorities where OpenSSL looks for them; nothing where it has none."""
+    import ssl
+
+    at = ssl.get_default_verify_paths().openssl_cafile
+    for source in (Path(at), *_BUNDLES):
+        if source.is_file():
+            return [(at.lstrip("/"), source)]
+    return []
 
 
 def _pytest_files() -> list[tuple[str, Path]]:
@@ -146,9 +162,10 @@ def cache_folder() -> Path:
     )
 
 
-def worker_source() -> bytes:
-    """The script that runs in a jail: both halves of it as one text."""
-    return b"\n\n".join(Path(__file__).with_name(name).read_bytes() for name in ("encoder.py", "worker.py"))
+def worker_source(runtime: Runtime = "plain") -> bytes:
+    """The script that runs in a jail: all parts of it as one text."""
+    parts = ("encoder.py", "forwarder.py", "worker.py") if runtime == "network" else ("encoder.py", "worker.py")
+    return b"\n\n".join(Path(__file__).with_name(name).read_bytes() for name in parts)
 
 
 def sweep() -> None:
@@ -161,7 +178,7 @@ def sweep() -> None:
 
 def staged(runtime: Runtime = "plain") -> Path:
     """The staged tree for this interpreter, made when it is not there yet. Raises UserError."""
-    worker = worker_source()
+    worker = worker_source(runtime)
     files = _files(runtime)
     target = cache_folder() / f"jail-{_digest(files, worker)}"
     if target.is_dir():
@@ -171,6 +188,8 @@ def staged(runtime: Runtime = "plain") -> Path:
         for at, source in files + _shared_objects(files):
             _place(source, building / at)
         _finish(building, worker)
+        if runtime == "network":
+            (building / PROXY.lstrip("/")).touch(0o444)
         with contextlib.suppress(OSError):  # another service was faster
             building.rename(target)
     finally:

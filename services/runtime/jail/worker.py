@@ -1,6 +1,7 @@
 """The program inside a jail: imports the candidate and answers calls over two pipes.
 
-In a jail this file follows `encoder.py` in one script (see `tree.py`), so that one start is one file to read.
+In a jail this file follows `encoder.py` in one script (see `tree.py`), so that one start is one file to read; where
+hosts can be reached, `forwarder.py` too, which only a run of the fork server starts: an assessment has no hosts.
 
 Everything in this process is untrusted from the moment that the candidate is imported, this loader included: it only
 ever *claims* answers. It uses built-in modules only, because a jail's start-up is the system's main cost (json, re and
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # typing itself is too slow to import here
     from typing import Any, NoReturn
 
     from services.runtime.jail.encoder import MAX_NODES, Encoder, Refused, Space, find, load
+    from services.runtime.jail.forwarder import start_forwarder
 
 HOME = "/tmp/tree"
 GENERATOR = type(_ for _ in ())
@@ -202,6 +204,8 @@ def serve(source: int, out: int) -> None:
         if child == 0:
             try:
                 posix.dup2(0, source, False)  # an empty pipe in its place: the same descriptors as in an assessment
+                if run["proxy"]:
+                    start_forwarder()
                 _signal.setitimer(_signal.ITIMER_PROF, run["run_cpu_s"])  # default action: the kernel ends the process
                 space = Space(run)
                 begun = begin(run, space, out)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.runtime.jail.proxy import BadHost, Endpoint, Proxy, _reachable, _Refused, _understood
+from services.runtime.jail.hosts import BadHost, Endpoint
+from services.runtime.jail.proxy import Proxy, _reachable, _Refused, _understood
 
 
 class Hello(http.server.BaseHTTPRequestHandler):
@@ -94,7 +95,7 @@ def test_private_addresses_only_by_themselves(declared, address, reachable):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "a:", "a:0", "a:65536", "a b:1", "*:80", "a:80:90", "a/../b:80", "-a:1", "ä:1"]
+    "text", [None, 80, "", "a", "a:", "a:0", "a:65536", "a b:1", "*:80", "a:80:90", "a/../b:80", "-a:1", "ä:1"]
 )
 def test_a_malformed_entry_is_refused(text):
     with pytest.raises(BadHost):

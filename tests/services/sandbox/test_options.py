@@ -109,8 +109,10 @@ def test_hash_seeds_are_in_force_and_others_are_refused(host: JailHost) -> None:
     for seed in (-1, 2**32):
         with pytest.raises(JailFault, match="hash seed"):
             host.launch(Limits(), Options(hash_seed=seed))
-    with pytest.raises(JailFault, match="no hosts"):
-        host.launch(Limits(), Options(hosts=("example.org:443",)))
+    with pytest.raises(JailFault, match="is not name:port"):
+        host.launch(Limits(), Options(hosts=("example.org",)))
+    with pytest.raises(ValueError, match="no hosts"):
+        Options(runtime="pytest", hosts=("example.org:443",))
 
 
 def test_each_runtime_has_what_it_names_and_no_more(host: JailHost) -> None:
