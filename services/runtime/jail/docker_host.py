@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ from services.runtime.jail.docker_instance import LABEL, DockerInstance
 from services.runtime.jail.docker_pump import Pump
 from services.runtime.jail.instance import SLOTS
 from services.runtime.jail.limits import JailFault, Limits, Usage
+from services.runtime.jail.network import Proxies
 from services.runtime.settings import Isolation
 
 _SOCKET = "unix:///var/run/docker.sock"
@@ -121,6 +123,7 @@ class DockerHost:
         # gVisor makes its own groups and does not start below one of ours.
         self.layout = detect(self.info, local=self.url.startswith("unix://") and not self.sentry)
         self.instance = instance or DockerInstance()
+        self.proxies = Proxies(self.instance.file)
         self._lock = threading.Lock()
         self._imaging = threading.Lock()
         self._images: dict[Runtime, Image] = {}
@@ -195,15 +198,14 @@ class DockerHost:
 
     def launch(self, limits: Limits, options: Options = PLAIN) -> DockerJail:
         """Start a jail; its worker says nothing before it is asked. Raises JailFault."""
-        if options.hosts:
-            raise JailFault("this backend offers no hosts")
+        proxy = self._proxy(options.hosts) if options.hosts else None
         if options.files:
             raise JailFault("this backend shows no files in a sandbox; send them through the pipe")
         self._bury()
         for tries in (1, 2):
             try:
                 image = self.image(options.runtime)
-                return self._start(image, docker_config.command(image, options), limits, options)
+                return self._start(image, docker_config.command(image, options), limits, options, proxy)
             except UserError as error:
                 raise JailFault(str(error)) from error
             except _NoImage:
@@ -213,7 +215,17 @@ class DockerHost:
                     raise
         raise AssertionError("unreachable")
 
-    def _start(self, image: Image, argv: list[str], limits: Limits, options: Options) -> DockerJail:
+    def _proxy(self, hosts: tuple[str, ...]) -> Path:
+        """Raises JailFault."""
+        if not self.url.startswith("unix://"):
+            raise JailFault("hosts need a Docker Engine on this machine: its containers speak to a socket here")
+        if self.sentry:
+            raise JailFault("gVisor lets no container speak to a socket of the machine, so it reaches no hosts")
+        return self.proxies.socket(hosts)
+
+    def _start(
+        self, image: Image, argv: list[str], limits: Limits, options: Options, proxy: Path | None = None
+    ) -> DockerJail:
         from docker.errors import DockerException, ImageNotFound
 
         with self._lock:
@@ -226,7 +238,7 @@ class DockerHost:
             evidence = Evidence(self.layout, f"{self.instance.label}-{slot.number}", limits, helpers)
             body = docker_config.container(
                 image, argv, slot.uid, limits, options, evidence, {LABEL: self.instance.owner()},
-                self._settings.docker_runtime,
+                self._settings.docker_runtime, proxy,
             )  # fmt: skip
             container = str(self._api.create_container_from_config(body)["Id"])
             for _ in range(3):
@@ -319,6 +331,7 @@ class DockerHost:
         with contextlib.suppress(DockerException, OSError):
             self.instance.sweep_number(self._api, self.layout, self.instance.number)
         self._api.close()
+        self.proxies.close()
         self.instance.release()
 
     def __enter__(self) -> Self:
