@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import random
+import sys
 from collections.abc import Iterable, Mapping
 
 from services.runtime.errors import UserError
@@ -14,6 +15,8 @@ from services.tasks.fixture import CheckSet, HiddenTests
 from services.verifier import canaries, inside, outside, pytest_arguments, trusted
 from services.verifier.attribution import Facts
 from services.verifier.trial import Bounds
+
+_TAKEN = frozenset((*sys.stdlib_module_names, "pytest", "pluggy", "iniconfig", "packaging", "pygments", "services"))
 
 
 def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, bounds: Bounds) -> Facts:
@@ -58,6 +61,8 @@ def validate(tests: HiddenTests) -> None:
         raise ValueError("no test is expected, so that nothing would be judged")
     if len(set(tests.expected)) != len(tests.expected):
         raise ValueError("a test is expected twice")
+    if tests.module.partition(".")[0] in _TAKEN:
+        raise ValueError(f"module {tests.module!r} has the name of a module that pytest itself may import")
     for path in tests.files:
         if path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")):
             raise ValueError(f"{path!r} is not a relative path")

@@ -341,6 +341,8 @@ def test_what_cannot_be_run_is_refused_at_start() -> None:
         hidden.require([check_of(HiddenTests({"conftest.py": ""}, "calc", "outside", ("conftest.py::test_a",)))])
     with pytest.raises(UserError, match="no test is expected"):
         hidden.require([one_file("def test_a(): pass\n")])
+    with pytest.raises(UserError, match="name of a module"):
+        hidden.require([one_file("def test_a(): pass\n", "test_a", module="queue")])
     with pytest.raises(UserError, match="not both"):
         hidden.require([replace(CALC, evidence="E3")])
     assert hidden.require([CALC]) is None
