@@ -43,6 +43,12 @@ class Proxies:
             raise JailFault(f"no proxy for this sandbox: {error}") from error
 
     @property
+    def sockets(self) -> list[Path]:
+        """Where they listen."""
+        with self._lock:
+            return [proxy.path for proxy in self._running.values()]
+
+    @property
     def passed(self) -> int:
         """How many connections reached what they asked for."""
         with self._lock:
