@@ -123,7 +123,7 @@ def test_foreign_files_are_not_overwritten(tmp_path: Path, task_ids: list[str]) 
 @pytest.mark.timeout(180)
 def test_interruption_keeps_what_is_done(tmp_path: Path, task_ids: list[str]) -> None:
     out = tmp_path / "certificates.json"
-    words = ["tasks", "certify", *task_ids, "--runs", "60", "--out", str(out)]
+    words = ["tasks", "certify", *task_ids, "--runs", "20", "--out", str(out)]
     ran = subprocess.Popen(
         [sys.executable, "-m", "services.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
