@@ -113,7 +113,7 @@ class Stack:
         ensure_topics(settings)
         self.run.write_stack(self.bootstrap)
         for name in self.services:
-            self.supervisor.start(service_process(self.run, name, self.bootstrap, secret_environment(settings)))
+            self.supervisor.start(service_process(self.run, name, self.bootstrap, secret_environment(settings, name)))
         self.supervisor.wait_ready(self.services, timeout_s, tick)
 
     @property

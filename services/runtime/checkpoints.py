@@ -145,25 +145,25 @@ def fetch_checkpoint(store: ObjectStore, manifest: Manifest, folder: Path, names
         file, path = manifest.files[name], folder / name
         if not _NAME.fullmatch(name):
             raise CorruptObject(f"{manifest.key} names a file {name!r}")
-        if not path.exists():
-            data = store.get(file.key)
-            if hashlib.sha256(data).hexdigest() != file.sha256:
-                raise CorruptObject(f"{name} of {manifest.key} ({file.key}) does not match its SHA-256")
-            _write_new(path, data)
+        if not path.exists() and _fetch_new(store, file, path):
+            continue
         if digest_of(path) != file.sha256:
             raise FileExistsError(f"{path} holds something else than {name} of version {manifest.version}")
 
 
-def _write_new(path: Path, data: bytes) -> None:
-    """The whole file or nothing; a file that appeared meanwhile stays as it is."""
+def _fetch_new(store: ObjectStore, file: StoredFile, path: Path) -> bool:
+    """The whole verified file or nothing, never whole in memory; False: one that appeared meanwhile stays as it is."""
     fd, temporary = tempfile.mkstemp(prefix=".fetch-", dir=path.parent)
     try:
-        with os.fdopen(fd, "wb") as out:
-            out.write(data)
+        with os.fdopen(fd, "w+b") as out:
+            found = store.get_into(file.key, out)
+        if found != file.sha256:
+            raise CorruptObject(f"{path.name} ({file.key}) does not match its SHA-256")
         try:
             os.link(temporary, path)
         except FileExistsError:
-            return
+            return False
+        return True
     finally:
         os.unlink(temporary)
 

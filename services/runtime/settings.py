@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -71,8 +72,9 @@ class Store(Section):
 
     url: str = ""
     endpoint: str = ""
-    access_key: str = ""
-    secret_key: str = Field("", repr=False)
+    access_key: str = Field("", description="{service} in it stands for the service's name: one login for each")
+    secret_key: str = Field("", repr=False, description="better: secret_key_file, or ROLLSTREAM_STORE__SECRET_KEY")
+    secret_key_file: str = Field("", description="may contain {service}")
     region: str = "us-east-1"
     secure: bool = True
 
@@ -275,6 +277,7 @@ class RunSettings(BaseSettings):
     kafka: Kafka = Kafka()
     runtime: Runtime = Runtime()
     store: Store = Store()
+    hidden_store: Store = Field(Store(), description="of the hidden checks alone; url empty: the store above")
     tasks: Tasks = Tasks()
     sampling: Sampling = Sampling()
     model: Model = Model()
@@ -337,15 +340,28 @@ def load(path: Path | None = None, **overrides: Any) -> RunSettings:
         raise UserError("; ".join(lines), where, "mend these settings; nothing was started") from e
 
 
-def secret_environment(settings: RunSettings) -> dict[str, str]:
-    """The secrets as environment variables for a run's own processes: its file does not hold them."""
-    return {
+HIDDEN_READERS = frozenset({"verifier"})
+"""The services that are given the login of `[hidden_store]`."""
+
+
+def secret_environment(settings: RunSettings, service: str | None = None) -> dict[str, str]:
+    """The secrets as environment variables for a run's own processes: its file does not hold them.
+
+    For a named service those of the hidden store come only where it has business there; to the others they are given
+    empty, which also covers what they would inherit.
+    """
+    secrets = {
         f"ROLLSTREAM_{name}__{key}".upper(): str(inner)
         for name, section in settings
         if isinstance(section, Section)
         for key, inner in section
         if key in SECRETS and inner
     }
+    if service is not None and service not in HIDDEN_READERS:
+        hidden = "ROLLSTREAM_HIDDEN_STORE__"
+        inherited = [name for name in os.environ if name.upper().startswith(hidden)]
+        secrets |= dict.fromkeys([*inherited, f"{hidden}SECRET_KEY"], "")
+    return secrets
 
 
 def dump_toml(settings: RunSettings) -> str:

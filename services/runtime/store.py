@@ -1,4 +1,13 @@
-"""Object storage behind one small interface: whole objects, conditional create, content addressing."""
+"""Object storage behind one small interface: whole objects, conditional create, content addressing.
+
+    tasks/<digest>/public.json, certificates.json      what agents may see of the tasks (tasks/<digest>/hidden.json: see
+                                                       `open_hidden`)
+    runs/<run>/checkpoints/<version>.json              manifests, each created last and once
+    runs/<run>/plans/<version>.json                    the update under way
+    sha256/ab/abcdef…                                  everything else, by content: weights, large candidates
+
+Who reads and writes which of these: `services.runtime.store_rights`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +15,11 @@ import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 from urllib.parse import urlsplit
 
 from services.runtime.errors import UserError
-from services.runtime.settings import Store
+from services.runtime.settings import RunSettings, Store
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
@@ -50,6 +59,13 @@ class ObjectStore(Protocol):
 
     def get(self, key: str) -> bytes:
         """The object's bytes. Raises MissingObject."""
+
+    def get_into(self, key: str, out: BinaryIO) -> str:
+        """Write the object's bytes into an open file, piece by piece, and return their hexadecimal SHA-256.
+
+        What was written is worth something only when nothing was raised and the digest is the expected one.
+        Raises MissingObject.
+        """
 
     def exists(self, key: str) -> bool: ...
 
@@ -92,7 +108,7 @@ class ContentAddressed:
     def put_content(self: ObjectStore, data: bytes | Path) -> str:
         key = content_key(digest_of(data))
         if not self.exists(key):
-            self.put(key, data)
+            self.put_if_absent(key, data)  # whoever was first wrote the same bytes
         return key
 
     def get_content(self: ObjectStore, key: str) -> bytes:
@@ -102,8 +118,11 @@ class ContentAddressed:
         return data
 
 
-def open_store(settings: Store) -> ObjectStore:
-    """The store of `settings.url`. Raises UserError for an unknown form or when the store cannot be reached."""
+def open_store(settings: Store, service: str = "operator") -> ObjectStore:
+    """The store of `settings.url`, with the login of `service`.
+
+    Raises UserError for an unknown form, a missing bucket, refused credentials; StoreUnavailable when nobody answers.
+    """
     parts = urlsplit(settings.url)
     if parts.scheme == "file" and parts.path and not parts.netloc:
         from services.runtime.store_local import LocalStore
@@ -112,7 +131,35 @@ def open_store(settings: Store) -> ObjectStore:
     if parts.scheme == "s3" and parts.netloc:
         from services.runtime.store_s3 import S3Store
 
-        return S3Store(settings, parts.netloc, parts.path.strip("/"))
+        return S3Store(login(settings, service), parts.netloc, parts.path.strip("/"))
     raise UserError(
         f"{settings.url!r} is no object store", "store.url", "use file:///absolute/folder or s3://bucket/prefix"
     )
+
+
+def hidden_section(settings: RunSettings) -> Store:
+    """Where the hidden checks lie: `[hidden_store]`, or the run's only store when that names none."""
+    return settings.hidden_store if settings.hidden_store.url else settings.store
+
+
+def open_hidden(settings: RunSettings, service: str = "operator") -> ObjectStore:
+    """The store that holds `tasks/<digest>/hidden.json`. Only the verifier, and whoever prepares or copies a run, opens
+    it; the other services are not given its login. Raises as open_store does."""
+    return open_store(hidden_section(settings), service)
+
+
+def login(settings: Store, service: str) -> Store:
+    """The settings with the access key and secret of one service. Raises UserError for a file that cannot be read."""
+    key = settings.access_key.replace("{service}", service)
+    secret = settings.secret_key
+    if settings.secret_key_file:
+        path = Path(settings.secret_key_file.replace("{service}", service))
+        try:
+            secret = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as e:
+            raise UserError(
+                f"the object store's secret key of {service} cannot be read: {e}",
+                f"secret_key_file = {path}",
+                "mount the secret, or correct the path",
+            ) from e
+    return settings.model_copy(update={"access_key": key, "secret_key": secret, "secret_key_file": ""})

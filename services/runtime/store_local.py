@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from services.runtime.errors import UserError
 from services.runtime.store import ContentAddressed, MissingObject, StoreFull, checked_key
 
 _TEMPORARY = ".incoming"
+_PIECE = 1024 * 1024
 
 
 class LocalStore(ContentAddressed):
@@ -77,7 +80,7 @@ class LocalStore(ContentAddressed):
                     out.write(data)
                 else:
                     with data.open("rb") as source:
-                        shutil.copyfileobj(source, out, 1024 * 1024)
+                        shutil.copyfileobj(source, out, _PIECE)
                 out.flush()
                 os.fchmod(out.fileno(), 0o644)
                 if self._fsync:
@@ -115,6 +118,18 @@ class LocalStore(ContentAddressed):
             return self._path(key).read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise MissingObject(key, str(self)) from None
+
+    def get_into(self, key: str, out: BinaryIO) -> str:
+        """See ObjectStore."""
+        seen = hashlib.sha256()
+        try:
+            with self._path(key).open("rb") as source:
+                while piece := source.read(_PIECE):
+                    seen.update(piece)
+                    out.write(piece)
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise MissingObject(key, str(self)) from None
+        return seen.hexdigest()
 
     def exists(self, key: str) -> bool:
         """See ObjectStore."""

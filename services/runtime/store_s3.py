@@ -1,34 +1,46 @@
-"""The object store on any S3 server, through the `minio` client package."""
+"""The object store on any S3 server, through the `minio` client package.
+
+Creating is conditional (`If-None-Match: *`), so that nothing is ever overwritten by two writers; large files go up in
+parts (`store_multipart`). What a person must mend is a UserError; a server that is down, too busy, out of order or
+restarted in the middle of a request is StoreUnavailable, which jobs wait out.
+"""
 
 from __future__ import annotations
 
-import io
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import urllib3
 from minio import Minio
-from minio.error import InvalidResponseError, S3Error
+from minio.error import InvalidResponseError, S3Error, ServerError
 from minio.helpers import check_bucket_name
 
+from services.runtime import store_multipart
 from services.runtime.errors import UserError
 from services.runtime.settings import Store
 from services.runtime.store import ContentAddressed, MissingObject, StoreFull, StoreUnavailable, checked_key
 
 _ABSENT = {"NoSuchKey", "NoSuchObject", "NotFound"}
-_EXISTS = {"PreconditionFailed", "ConditionalRequestConflict"}
 _ADVICE = {
     "NoSuchBucket": ("the bucket does not exist", "create the bucket, or correct store.url"),
     "InvalidAccessKeyId": ("the access key is unknown to the server", "correct store.access_key"),
     "SignatureDoesNotMatch": ("the secret key is wrong", "correct store.secret_key"),
-    "AccessDenied": ("these credentials may not do this", "grant get, put, list and delete on the bucket"),
+    "AccessDenied": (
+        "these credentials may not do this",
+        "grant the right on the bucket (services.runtime.store_rights says who needs which)",
+    ),
+    "RequestTimeTooSkewed": ("the clocks of this machine and of the server differ too much", "set the clock"),
 }
-_FULL = {"InsufficientStorage", "XMinioStorageFull", "EntityTooLarge", "QuotaExceeded"}
+_FULL = {"InsufficientStorage", "XMinioStorageFull", "QuotaExceeded"}
+_AGAIN = {"SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "NoSuchUpload"}
+"""Codes below 500 after which the same request may succeed; a conflict is settled by asking again who won."""
+_PIECE = 1024 * 1024
 
 
 def _client(settings: Store, retries: urllib3.Retry) -> Any:
-    timeout = urllib3.Timeout(connect=5.0, read=60.0)
+    timeout = urllib3.Timeout(connect=5.0, read=30.0)
     return Minio(
         settings.endpoint,
         access_key=settings.access_key,
@@ -45,7 +57,7 @@ class S3Store(ContentAddressed):
     def __init__(self, settings: Store, bucket: str, prefix: str = "") -> None:
         if not settings.endpoint:
             raise UserError("an s3:// store needs an endpoint", "store.endpoint", "set it to HOST:PORT of the server")
-        retries = urllib3.Retry(total=3, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504])
+        retries = urllib3.Retry(total=2, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504])
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._where = f"s3://{bucket}/{self._prefix} at {settings.endpoint}"
@@ -57,6 +69,7 @@ class S3Store(ContentAddressed):
         # A conditional PUT that is silently sent again could be beaten by its own first try.
         self._once = _client(settings, urllib3.Retry(total=0))
         self._call("open", "", lambda: next(iter(self._client.list_objects(bucket, prefix=self._prefix)), None))
+        self._call("open", "", lambda: store_multipart.abort_abandoned(self._client, bucket, self._prefix))
 
     def __str__(self) -> str:
         return self._where
@@ -73,46 +86,58 @@ class S3Store(ContentAddressed):
                 raise MissingObject(key, self._where) from e
             if e.code in _FULL:
                 raise StoreFull(
-                    f"no space left for object {key}", self._where, "free space there, then start again"
-                ) from e
-            if e.code in _ADVICE:
-                what, do = _ADVICE[e.code]
-                raise UserError(f"{what} (while doing: {doing} {key})", self._where, do) from e
-            raise
+                    f"no space left for object {key}", self._where, "free space there, then start again: "
+                    "nothing that was stored is lost, and the object will be written again",
+                ) from e  # fmt: skip
+            if e.code in _AGAIN or e.response.status >= 500:
+                raise self._unavailable(doing, key, f"{e.code}: {e.message}") from e
+            what, do = _ADVICE.get(e.code, (f"the server refuses this with {e.code}: {e.message}", "see its log"))
+            raise UserError(f"{what} (while doing: {doing} {key})", self._where, do) from e
         except ValueError as e:
             raise UserError(
                 f"the S3 client refuses this: {e}", self._where, "correct store.url and store.endpoint"
             ) from e
-        except (urllib3.exceptions.HTTPError, InvalidResponseError, OSError) as e:
-            raise StoreUnavailable(
-                f"the object store does not answer (while doing: {doing} {key}): {type(e).__name__}",
-                self._where, "start it, or correct store.endpoint and store.secure",
-            ) from e  # fmt: skip
+        except (urllib3.exceptions.HTTPError, InvalidResponseError, ServerError, ConnectionError, TimeoutError) as e:
+            reason = getattr(e, "reason", None) or e
+            raise self._unavailable(doing, key, f"{type(reason).__name__}: {reason}") from e
+
+    def _unavailable(self, doing: str, key: str, why: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the object store does not answer as it should (while doing: {doing} {key}): {why[:300]}",
+            self._where, "start it, or correct store.endpoint and store.secure",
+        )  # fmt: skip
 
     def put(self, key: str, data: bytes | Path) -> None:
         """See ObjectStore."""
         name = self._name(key)
-        if isinstance(data, Path):
-            self._call("put", key, lambda: self._client.fput_object(self._bucket, name, str(data)))
-        else:
-            self._call("put", key, lambda: self._client.put_object(self._bucket, name, io.BytesIO(data), len(data)))
+        self._call("put", key, lambda: self._send(self._client, name, data, create=False))
 
     def put_if_absent(self, key: str, data: bytes | Path) -> bool:
-        """See ObjectStore. One conditional PUT (`If-None-Match: *`): the server decides who was first."""
+        """See ObjectStore. The last (or only) request is conditional and sent once: the server decides who was first.
+
+        StoreUnavailable leaves open whether the object was made: asking again says that it is there, and whoever must
+        know whose it is reads it (checkpoints do).
+        """
         name = self._name(key)
-        body = data if isinstance(data, bytes) else data.read_bytes()
 
         def create() -> bool:
             try:
-                # One PUT request for the whole body: a multipart upload would not carry the condition to its end.
-                self._once._put_object(self._bucket, name, body, {"If-None-Match": "*"})
+                self._send(self._once, name, data, create=True)
             except S3Error as e:
-                if e.code in _EXISTS:
+                if e.code == "PreconditionFailed":
                     return False
                 raise
             return True
 
         return bool(self._call("create", key, create))
+
+    def _send(self, client: Any, name: str, data: bytes | Path, *, create: bool) -> None:
+        if isinstance(data, Path):
+            if data.stat().st_size > store_multipart.ABOVE_BYTES:
+                store_multipart.upload(self._client, self._once, self._bucket, name, data, create=create)
+                return
+            data = data.read_bytes()
+        client._put_object(self._bucket, name, data, {"If-None-Match": "*"} if create else {})
 
     def get(self, key: str) -> bytes:
         """See ObjectStore."""
@@ -128,6 +153,24 @@ class S3Store(ContentAddressed):
 
         data: bytes = self._call("get", key, read)
         return data
+
+    def get_into(self, key: str, out: BinaryIO) -> str:
+        """See ObjectStore."""
+        name = self._name(key)
+
+        def read() -> str:
+            seen = hashlib.sha256()
+            response = self._client.get_object(self._bucket, name)
+            try:
+                for piece in response.stream(_PIECE):
+                    seen.update(piece)
+                    out.write(piece)
+            finally:
+                response.close()
+                response.release_conn()
+            return seen.hexdigest()
+
+        return str(self._call("get", key, read))
 
     def exists(self, key: str) -> bool:
         """See ObjectStore."""
