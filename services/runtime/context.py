@@ -15,10 +15,11 @@ from services.runtime.clock import Clock
 from services.runtime.core import Core, Effects
 from services.runtime.errors import UserError
 from services.runtime.logs import Log
-from services.runtime.settings import RunSettings
+from services.runtime.settings import RunSettings, Store
 
 if TYPE_CHECKING:
     from services.runtime.store import ObjectStore
+    from services.runtime.store_patient import Wait
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,17 @@ class ServiceContext:
         self,
         settings: RunSettings,
         *,
+        service: str,
         clock: Clock,
         log: Log,
         registry: CollectorRegistry,
         stop: threading.Event,
         emit: Emitter,
         fail: Callable[[BaseException], None],
+        store_down: Wait,
     ) -> None:
         self.settings = settings
+        self._service = service
         self.clock = clock
         self.log = log
         self.registry = registry
@@ -75,18 +79,34 @@ class ServiceContext:
         self._emit = emit
         self._fail = fail
         self._ready = True
+        self._store_down = store_down
         self._store: ObjectStore | None = None
 
     @property
     def store(self) -> ObjectStore:
-        """The run's object store, opened at first use. Raises UserError when none is configured."""
-        if self._store is None:
-            from services.runtime.store import open_store
+        """The run's object store, opened at first use. Raises UserError when none is configured.
 
-            if not self.settings.store.url:
-                raise UserError("this service needs an object store", "store.url", "set it to file:///… or s3://…")
-            self._store = open_store(self.settings.store)
+        While the service starts (in `make_core`), a store that is down is waited for. Later its calls raise
+        StoreUnavailable: a job of theirs is tried again by the core that wants it.
+        """
+        if self._store is None:
+            self._store = self._opened(self.settings.store)
         return self._store
+
+    def hidden_store(self) -> ObjectStore:
+        """The store of the hidden checks, as patient as `store`; only services that are given its login may ask."""
+        from services.runtime.store import hidden_section
+
+        section = hidden_section(self.settings)
+        return self.store if section is self.settings.store else self._opened(section)
+
+    def _opened(self, section: Store) -> ObjectStore:
+        from services.runtime.store import open_store
+        from services.runtime.store_patient import PatientStore
+
+        if not section.url:
+            raise UserError("this service needs an object store", "store.url", "set it to file:///… or s3://…")
+        return PatientStore(lambda: open_store(section, self._service), self._store_down)
 
     def emit(self, make: Callable[[], Effects]) -> bool:
         """Run `make` under the core's lock, from any thread but a core method's, and apply its effects.

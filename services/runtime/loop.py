@@ -70,8 +70,8 @@ class Service:
         self._follower: threading.Thread | None = None
         self._loop: PollLoop | None = None
         self._context = ServiceContext(
-            settings, clock=self.clock, log=self.log, registry=self.metrics.registry, stop=self._stop,
-            emit=self._emit, fail=self.fail,
+            settings, service=spec.name, clock=self.clock, log=self.log, registry=self.metrics.registry,
+            stop=self._stop, emit=self._emit, fail=self.fail, store_down=self._store_down,
         )  # fmt: skip
 
     # --- from any thread -------------------------------------------------------------------------------------------
@@ -103,6 +103,14 @@ class Service:
 
     def _beat(self) -> None:
         self._beat_at = self.clock.monotonic()
+
+    def _store_down(self, error: StoreUnavailable) -> None:
+        """Before there is a core, a store that is down is waited for as a broker is; afterwards every job decides."""
+        if self._driver is None or hasattr(self._driver, "core"):
+            raise error
+        self.log.warning("waiting for the object store", error=str(error))
+        self._turn()
+        self._stop.wait(1.0)
 
     def _turn(self) -> None:
         self._beat()
