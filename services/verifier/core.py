@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from schemas.rollout import INFRA_STOPS, RolloutCompleted
@@ -15,6 +15,7 @@ from services.runtime.settings import Verifier
 from services.verifier import alarms, report, retries
 from services.verifier.admission import Admitted, Refused, admit
 from services.verifier.candidate import LEAKS, Candidate, CertificateOf, Identity, Task, Tasks, Unjudgeable, task_of
+from services.verifier.echoes import Echoes
 from services.verifier.judge import Course, Judgement
 from services.verifier.known_answers import Chance, KnownAnswer, KnownAnswers
 from services.verifier.retries import CheckRunner, Courses
@@ -76,6 +77,7 @@ class VerifierCore(BaseCore):
         self._held: list[Message] = []
         self._judged_attempts: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._running: dict[tuple[str, ...], list[_Waiting]] = {}
+        self._echoes = Echoes()
         self._reusable: OrderedDict[tuple[str, ...], tuple[Judgement, Identity]] = OrderedDict()
         self.standing = Standing()
         """Canaries, quarantines and alarms, to read from."""
@@ -114,6 +116,7 @@ class VerifierCore(BaseCore):
     def revoked(self, partitions: frozenset[int]) -> None:
         """Forget who waited there; a judgement that runs on for it is kept for reuse and emits nothing."""
         self._catching_up -= partitions
+        self._echoes.revoked(partitions)
         self._held = [message for message in self._held if message.partition not in partitions]
         for waiting in self._running.values():
             waiting[:] = [one for one in waiting if one.partition not in partitions]
@@ -127,7 +130,9 @@ class VerifierCore(BaseCore):
         return effects
 
     def tick(self, now_ms: int) -> Effects:
-        return self._courses.tick(now_ms)
+        effects = self._courses.tick(now_ms)
+        effects.done += self._echoes.due(now_ms)
+        return effects
 
     # --- records in --------------------------------------------------------------------------------------------------
 
@@ -139,29 +144,39 @@ class VerifierCore(BaseCore):
                 self.tally.add(record)
             return finished(message)
         if isinstance(record, VerificationVerdict):
-            return self._read_back(message, record)
+            return self._read_back(message, record, now_ms)
         if not isinstance(record, RolloutCompleted):
             return finished(message)
+        self._echoes.delivered(message.position, (record.trial_id, record.attempt))
         if message.partition in self._catching_up:
             self._held.append(message)
             return Effects()
         return self._completed(message, now_ms)
 
-    def _read_back(self, message: Message, record: VerificationVerdict) -> Effects:
-        """A verdict on the topic: only a final one settles its attempt."""
-        if record.verdict == "pending" or (record.trial_id, record.attempt) in self._judged_attempts:
+    def _read_back(self, message: Message, record: VerificationVerdict, now_ms: int) -> Effects:
+        """A verdict on the topic: only a final one settles its attempt; it is finished with after its completion."""
+        if record.verdict == "pending":
             return finished(message)
+        attempt = (record.trial_id, record.attempt)
+        self._echoes.read_back(message.position, attempt, now_ms)
+        if attempt in self._judged_attempts:
+            return Effects()
         self._remember(record)
-        return finished(message, self.standing.alarms())
+        return Effects(outputs=self.standing.alarms())
+
+    def _finished(self, position: Position, outputs: Iterable[Output] = ()) -> Effects:
+        """A completion is finished with, once these outputs are out."""
+        self._echoes.finished(position)
+        return Effects(outputs=list(outputs), done=[position])
 
     def _completed(self, message: Message, now_ms: int) -> Effects:
         record = message.record
         assert isinstance(record, RolloutCompleted)
         if (record.trial_id, record.attempt) in self._judged_attempts:
-            return finished(message)
+            return self._finished(message.position)
         if record.stop_reason in INFRA_STOPS:
             if not record.final_attempt:
-                return finished(message)
+                return self._finished(message.position)
             return self._unjudged(message, Unjudgeable(record.stop_reason), now_ms)
         try:
             task = task_of(record, self._tasks, self._certificate_of)
@@ -289,7 +304,7 @@ class VerifierCore(BaseCore):
 
     def _emit(self, one: _Waiting, judgement: Judgement, candidate: Identity | None, reused: bool) -> Effects:
         if (one.record.trial_id, one.record.attempt) in self._judged_attempts:
-            return Effects(done=[one.position])
+            return self._finished(one.position)
         verdict = self._verdict(one, judgement, candidate, reused)
         self._remember(verdict)
         # Alarms first: whoever reads the verdict can have read them.
@@ -297,7 +312,7 @@ class VerifierCore(BaseCore):
         if not reused:
             outputs += [Output(VERIFICATION_TRIAL, run) for run in report.trials(one.record, one.task, judgement)]
         outputs.append(Output(VERIFICATION_VERDICT, verdict))
-        return Effects(outputs=outputs, done=[one.position])
+        return self._finished(one.position, outputs)
 
     def _unjudged(self, message: Message, reason: Unjudgeable, now_ms: int) -> Effects:
         record = message.record
@@ -305,7 +320,8 @@ class VerifierCore(BaseCore):
         subject, judgement = report.Subject(self._digest), Judgement("unknown", reason.cause)
         verdict = report.verdict(record, judgement, self._settings, subject, now_ms, now_ms, reused=False)
         self._remember(verdict)
-        return finished(message, [*self.standing.alarms(), Output(VERIFICATION_VERDICT, verdict)])
+        outputs = [*self.standing.alarms(), Output(VERIFICATION_VERDICT, verdict)]
+        return self._finished(message.position, outputs)
 
     def _remember(self, verdict: VerificationVerdict) -> None:
         """A final verdict, made here or read back: it settles its attempt and counts."""

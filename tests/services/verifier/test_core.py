@@ -12,6 +12,7 @@ from services.tasks.build import build_catalogue
 from services.verifier import trial
 from services.verifier.attribution import Facts
 from services.verifier.core import VerifierCore
+from services.verifier.echoes import SETTLE_MS
 from tests.services.jails import ADD_DIFF, Deliver, OneTask, add_check, add_fixture, completed
 
 CHECK = add_check()
@@ -193,6 +194,8 @@ def test_after_a_restart_verdicts_in_the_log_are_found_before_anything_is_judged
     again.apply(again.core.caught_up(5))
     assert [v.trial_id for v in verdicts(again)] == ["run/00000000/1"]
     assert script.ran == 3
+    assert len(again.done) == 2
+    again.apply(again.core.tick(again.now_ms + SETTLE_MS))
     assert len(again.done) == 3
 
 

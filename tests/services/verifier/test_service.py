@@ -37,6 +37,7 @@ import json, sys
 from pathlib import Path
 from services.runtime.settings import load
 from services.{name}.main import main
+{before}
 sys.exit(main(load(**json.loads(sys.argv[1])), Path(sys.argv[2])))
 """
 
@@ -69,10 +70,17 @@ class Bus:
         self.found: dict[str, list[Any]] = {}
         self.running: list[subprocess.Popen[bytes]] = []
 
-    def start(self, name: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, before: str = "") -> subprocess.Popen[bytes]:
+        """A service as its own process; `before` runs there ahead of its main function."""
         ready = self.folder / f"{name}.{len(self.running)}.ready"
         log = (self.folder / f"{name}.log").open("ab")
-        arguments = [sys.executable, "-c", START.format(name=name), json.dumps(self.overrides), str(ready)]
+        arguments = [
+            sys.executable,
+            "-c",
+            START.format(name=name, before=before),
+            json.dumps(self.overrides),
+            str(ready),
+        ]
         process = subprocess.Popen(arguments, cwd=ROOT, stdout=log, stderr=log)
         self.running.append(process)
         return process
