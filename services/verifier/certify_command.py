@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,9 +22,8 @@ from services.tasks.training import read
 
 if TYPE_CHECKING:
     from services.verifier.attribution import Facts
-    from services.verifier.certify import Certifier, Progress
-
-    Make = Callable[[Progress], Certifier]
+    from services.verifier.certify import Setting
+    from services.verifier.certify_runs import CheckRun
 
 # Shorter work needs no progress display.
 _PATIENCE_S = 2.0
@@ -51,17 +50,24 @@ def certify(
     runs: Annotated[int, typer.Option(min=1, help="Reference runs per kind of check; 300 bound flakes at 1 %.")] = 300,
     seed: Annotated[int, typer.Option(help="What all trial seeds are derived from.")] = 0,
     replace: Annotated[bool, typer.Option("--replace", help="Also certify anew what has a certificate.")] = False,
+    replay: Annotated[
+        int | None, typer.Option(metavar="SEED", help="Only show what one task's trees do at this trial seed.")
+    ] = None,
 ) -> None:
     """Certify how tasks are judged, in the verifier's own sandboxes; writes certificates, exit 1 on a quarantine."""
     if bool(task_ids) is everything:
         raise UserError("some tasks or all of them?", "rollstream tasks certify", "name task ids, or give --all")
     tasks = load(source)
     checks = _chosen(tasks, task_ids, source)
+    if replay is not None:
+        with _verifier(backend, config, runs, seed) as (check_run, _):
+            _replay(check_run, checks, replay)
+        return
     kept = read(out.read_bytes(), str(out)) if out.exists() else Certificates()
     waiting = [check for check in checks if replace or kept.get(check.digest) is None]
     if waiting:
-        with _certifier(backend, config, runs, seed) as make:
-            kept = _certify(make, waiting, kept, out)
+        with _verifier(backend, config, runs, seed) as (check_run, setting):
+            kept = _certify(check_run, setting, waiting, kept, out)
     found = [certificate for check in checks if (certificate := kept.get(check.digest)) is not None]
     _report(found, len(checks) - len(waiting), out)
     if any(certificate.state != "certified" for certificate in found):
@@ -76,13 +82,13 @@ def _chosen(tasks: TaskSet, task_ids: Sequence[str] | None, source: str) -> list
 
 
 @contextmanager
-def _certifier(backend: str, config: Path | None, runs: int, seed: int) -> Iterator[Make]:
-    """The verifier's own way to run a check, on the configured backend, self-tested."""
+def _verifier(backend: str, config: Path | None, runs: int, seed: int) -> Iterator[tuple[CheckRun, Setting]]:
+    """The verifier's own way to run a check on the configured backend, self-tested, and what is written down of it."""
     from services.runtime import settings as configuration
     from services.runtime.jail.backend import open_backend
     from services.verifier import main, trial
     from services.verifier.attribution import Boots
-    from services.verifier.certify import Certifier, Setting
+    from services.verifier.certify import Setting
 
     overrides = {"isolation": {"backend": backend}} if backend else {}
     settings = configuration.load(config, **overrides)
@@ -96,15 +102,33 @@ def _certifier(backend: str, config: Path | None, runs: int, seed: int) -> Itera
         def check_run(tree: Mapping[str, str], check: CheckSet, trial_seed: int) -> Facts:
             return boots.seen(trial.run(host, tree, check, trial_seed, bounds))
 
-        yield lambda progress: Certifier(check_run, setting, progress)
+        yield check_run, setting
 
 
-def _certify(make: Make, checks: Sequence[CheckSet], kept: Certificates, out: Path) -> Certificates:
+def _replay(check_run: CheckRun, checks: Sequence[CheckSet], trial_seed: int) -> None:
+    """Print how the reference and every tree that must fail end at one trial seed."""
+    from services.verifier.attribution import attribute
+
+    for check in checks:
+        trees = [("the reference", check.reference)] if check.reference else []
+        trees += [
+            (f"known-bad tree {n}" if n else "the unrepaired code", tree) for n, tree in enumerate(check.known_bad)
+        ]
+        for name, tree in trees:
+            facts = check_run(tree, check, trial_seed)
+            outcome, cause = attribute(facts)
+            answered = f"{facts.answered} of {facts.wanted} calls answered"
+            typer.echo(f"{check.task_id}: {name}: {outcome} ({cause}), {answered}")
+
+
+def _certify(
+    check_run: CheckRun, setting: Setting, checks: Sequence[CheckSet], kept: Certificates, out: Path
+) -> Certificates:
     """The certificates with those of `checks` added; `out` is written after every key: an interruption loses one."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from services.verifier.certify import by_key
+    from services.verifier.certify import Certifier, by_key
 
     console = Console(stderr=True)
     columns = (TextColumn("certifying"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
@@ -118,7 +142,7 @@ def _certify(make: Make, checks: Sequence[CheckSet], kept: Certificates, out: Pa
         def progress(problem: str, probes: int) -> None:
             shown.update(bar, advance=probes, description=problem, visible=time.monotonic() - began > _PATIENCE_S)
 
-        certifier = make(progress)
+        certifier = Certifier(check_run, setting, progress)
         keys = by_key(checks)
         planned = [certifier.planned(group) for group in keys]
         shown.update(bar, total=sum(planned))

@@ -89,6 +89,17 @@ def test_a_quarantine_is_printed_listed_and_the_exit_code(tmp_path: Path, monkey
     )
 
 
+def test_a_seed_is_shown_again(tmp_path: Path, task_ids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = invoke("certify", task_ids[0], "--replay", "7")
+    assert ran.exit_code == 0
+    lines = ran.output.splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith(f"{task_ids[0]}: the reference: pass (ok), 32 of 32")
+    assert all(": fail (" in line for line in lines[1:])
+    assert not list(tmp_path.iterdir())  # nothing is certified by it
+
+
 def test_shipped_certificates_are_listed() -> None:
     listed = invoke("certificates")
     assert "644 of 644 check-sets are certified" in listed.output
