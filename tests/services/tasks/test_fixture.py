@@ -10,7 +10,7 @@ from services.tasks import feedback, oracle, values
 from services.tasks.build import build_catalogue
 from services.tasks.comparators import Outcome
 from services.tasks.fixture import CheckSet, Example, Fixture, canonical
-from services.tasks.taskset import BadDocument, TaskSet, UnknownTask, load_hidden, load_public
+from services.tasks.taskset import BadDocument, TaskSet, UnknownTask, load_hidden, load_public, sealed
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +153,20 @@ def test_bad_declarations_are_refused() -> None:
         dataclasses.replace(fixed(), evidence="E0")
     with pytest.raises(ValueError, match="unknown comparator"):
         dataclasses.replace(fixed(), comparator="near")
+
+
+@pytest.mark.parametrize("entry", ["pypi.org", "*.pypi.org:443", "https://pypi.org:443", "10.0.0.0/8:443", 443, None])
+def test_hosts_must_be_name_and_port(tasks: TaskSet, entry: object) -> None:
+    document = json.loads(tasks.public_document())
+    for hosts in ([entry], ["pypi.org:443", entry], entry):
+        document["fixtures"][0]["hosts"] = hosts
+        with pytest.raises((TypeError, ValueError)):
+            Fixture.from_json(document["fixtures"][0])
+        with pytest.raises(BadDocument, match="malformed content"):
+            load_public(sealed({key: value for key, value in document.items() if key != "digest"}))
+    fixture = dataclasses.replace(tasks.fixtures[0], hosts=("pypi.org:443",))
+    assert Fixture.from_json(fixture.to_json()) == fixture
+    assert fixture.digest != tasks.fixtures[0].digest
 
 
 def test_failure_text() -> None:
