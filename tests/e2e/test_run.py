@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.local.stack import SERVICES
+
 ROOT = Path(__file__).parents[2]
 TINY = """
 run_id = "tiny"
@@ -68,11 +70,11 @@ def test_interrupted_run_resumes_to_a_balanced_audit_and_a_report(cache, tmp_pat
     config.write_text(TINY.format(lag=0))
     first = start("run", "--config", str(config), "--run-dir", str(root))
     deadline = time.monotonic() + 120
-    while not (root / "stack.json").exists():
+    while not all((root / "ready" / f"{name}.json").exists() for name in SERVICES):
         assert time.monotonic() < deadline
         assert first.poll() is None, first.communicate()[0]
         time.sleep(0.1)
-    time.sleep(3)
+    time.sleep(0.5)  # the run itself looks at its services four times a second
     second = rollstream("run", "--run-dir", str(root), timeout=60)
     assert second.returncode == 2
     assert "running already" in second.stderr
