@@ -14,10 +14,13 @@ from schemas.verification import VerificationAlarm, VerificationVerdict
 from services.gate.evaluation import Cell, Evaluations
 from services.gate.findings import Finding, decision, stopped, to_json, unusable
 from services.runtime.core import BaseCore, Effects, Job, Message, Output
+from services.runtime.errors import UserError
 
 ATTEMPTS = 8
-"""Tries at a checkpoint whose storage does not answer, before the version is held."""
+"""Tries at a checkpoint that fails for no known reason, before the version is held."""
 BACKOFF_MS = 500
+STORE_AGAIN_MS = 2_000
+"""Between tries while the store does not answer or refuses us, which says nothing of the version."""
 
 
 class UnusableCheckpoint(Exception):
@@ -147,9 +150,12 @@ class GateCore(BaseCore):
         if isinstance(result, UnusableCheckpoint):
             result = unusable(str(result))
         if isinstance(result, Exception):
-            self._failures += 1
             why = f"{type(result).__name__}: {result}"
             self._on_trouble(published.policy_version, why)
+            if isinstance(result, UserError):
+                self._not_before_ms = now_ms + STORE_AGAIN_MS
+                return Effects()
+            self._failures += 1
             if self._failures < ATTEMPTS:
                 self._not_before_ms = now_ms + BACKOFF_MS * 2 ** (self._failures - 1)
                 return Effects()

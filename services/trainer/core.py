@@ -245,10 +245,15 @@ class TrainerCore(BaseCore):
                 f"version {self.version} of run {self._settings.run_id}",
                 "lower trainer.learning_rate, or start a new run; the weights are those of this version",
             )
+        return self._restore(batch, str(error))
+
+    def _restore(self, batch: Batch, why: str) -> Effects:
         restore = functools.partial(self._weights.restore, self._manifest)
-        return Effects(jobs=[Job(restore, functools.partial(self._restored, batch, str(error)))])
+        return Effects(jobs=[Job(restore, functools.partial(self._restored, batch, why))])
 
     def _restored(self, batch: Batch, why: str, result: Any) -> Effects:
+        if isinstance(result, UserError):
+            return self._later("weights not restored", result, functools.partial(self._restore, batch, why))
         if isinstance(result, BaseException):
             raise result
         self._batch, now_ms = None, self._clock.now_ms()

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from schemas.codec import ContractViolation
 from schemas.policy import EvaluationResult, PolicyGate, PolicyPublished
 from schemas.record import Record
-from services.gate.core import ATTEMPTS, GateCore, UnusableCheckpoint
+from services.gate.core import ATTEMPTS, STORE_AGAIN_MS, GateCore, UnusableCheckpoint
 from services.gate.evaluation import Evaluations
 from services.gate.findings import Finding, Limits, Measured, Origin, decision, judge, to_json
 from services.runtime.core import Effects
+from services.runtime.store import StoreUnavailable
 from tests.services.closure.records import RUN, alarm, gate, message, published, request, verdict
 
 DEADLINE = 100_000
@@ -150,6 +151,24 @@ def test_storage_that_does_not_answer_is_tried_again_and_then_held() -> None:
     for _ in range(ATTEMPTS):
         loop.tick(10**6)
     assert loop.decisions[-1] == (1, "held")
+
+
+def test_a_store_that_is_down_for_long_holds_no_version() -> None:
+    down = [True]
+
+    def check(record: PolicyPublished) -> list[Finding]:
+        if down[0]:
+            raise StoreUnavailable("the object store does not answer")
+        return GOOD
+
+    loop = Loop(check).ready()
+    loop.give(published(0))
+    for _ in range(10 * ATTEMPTS):
+        loop.tick(STORE_AGAIN_MS)
+    assert loop.decisions == []
+    down[0] = False
+    loop.tick(STORE_AGAIN_MS)
+    assert loop.decisions == [(0, "promoted")]
 
 
 def test_a_person_s_decision_during_the_check_stands() -> None:

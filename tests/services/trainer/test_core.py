@@ -15,7 +15,7 @@ from schemas.topics import GROUP_ADMISSION, POLICY_PUBLISHED, ROLLOUT_INVOCATION
 from services.runtime.checkpoints import latest_manifest
 from services.runtime.core import Message, Position
 from services.runtime.errors import UserError
-from services.runtime.store import StoreFull
+from services.runtime.store import StoreFull, StoreUnavailable
 from services.trainer.assembly import Poison, assemble, oldest_version
 from services.trainer.intervals import Intervals
 from tests.services.trainer.core_world import RUN, Killed, World, admission, calls, group_id
@@ -324,6 +324,31 @@ def test_groups_that_break_an_update_are_excluded_and_leave_no_trace_in_the_weig
         pass
     excluded = {(r.group_id, r.reason) for r in world.of(GROUP_ADMISSION) if r.stage == "trainer"}
     assert excluded == {(group_id(0), "poison"), (group_id(1), "poison")}
+    clean = World(tmp_path / "clean", updates=1)
+    clean.group(3)
+    clean.group(5)
+    clean.run()
+    assert world.versions() == clean.versions()
+
+
+def test_weights_that_must_go_back_wait_for_a_store_that_is_down(tmp_path):
+    """Restoring after a rejected batch is one more place that must neither crash nor go on with broken weights."""
+    world = filled(tmp_path, updates=1)
+    trainer = world.start()
+    trainer.weights.fails = [FloatingPointError("the gradient norm is nan")]
+    restore, down = trainer.weights.restore, [StoreUnavailable("down"), StoreUnavailable("down")]
+
+    def flaky(manifest):
+        if down:
+            raise down.pop()
+        restore(manifest)
+
+    trainer.weights.restore = flaky
+    for _ in range(200):
+        world.clock.seconds += 3
+        trainer.tick()
+        trainer.step()
+    assert not down
     clean = World(tmp_path / "clean", updates=1)
     clean.group(3)
     clean.group(5)
