@@ -1,5 +1,4 @@
-"""Why a run stops starting groups: updates done, time over, nothing to learn from, no version that may collect, or
-verdicts that cannot be believed."""
+"""Why a run stops starting groups: updates done, time over, nothing to learn, nothing to sample, nothing to believe."""
 
 from __future__ import annotations
 

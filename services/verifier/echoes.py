@@ -1,5 +1,4 @@
-"""When our own verdicts, read back, are finished with: after the completions up to theirs, so that a crash never finds
-a completion again without the verdict that was given on it."""
+"""When verdicts read back are finished with: late enough that no crash finds a completion without its verdict."""
 
 from __future__ import annotations
 
