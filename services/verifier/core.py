@@ -11,6 +11,7 @@ from schemas.rollout import INFRA_STOPS, RolloutCompleted
 from schemas.topics import VERIFICATION_TRIAL, VERIFICATION_VERDICT
 from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
 from services.runtime.core import BaseCore, Effects, Job, Message, Output, Position, finished
+from services.runtime.errors import UserError
 from services.runtime.settings import Verifier
 from services.verifier import alarms, report, retries
 from services.verifier.admission import Admitted, Refused, admit
@@ -24,7 +25,7 @@ from services.verifier.unknowns import UnknownRates
 from services.watch.soundness import Tally
 
 FetchDiff = Callable[[str], str]
-"""The text behind a claim check; raises when it cannot be had."""
+"""The text behind a claim check; raises when it cannot be had, UserError when it is to be asked for again."""
 
 MAX_REMEMBERED = 200_000
 MAX_REUSED = 20_000
@@ -189,6 +190,8 @@ class VerifierCore(BaseCore):
 
     def _fetched(self, one: _Waiting, uri: str) -> Effects:
         def then(result: str | Exception) -> Effects:
+            if isinstance(result, UserError):  # the store is down or refuses us: waited for, never a verdict
+                return self._fetched(one, uri)
             if isinstance(result, Exception):
                 return self._emit(one, Judgement("unknown", "diff_unavailable"), None, reused=False)
             return self._with_diff(one, result)

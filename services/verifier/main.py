@@ -28,12 +28,14 @@ from services.verifier.reward import PARTIAL_CASES
 _PROCESS_CPU_S = 3
 """RLIMIT_CPU of a check run: the last resort for loops in C, which the per-call timer of the worker cannot stop."""
 
+_FETCH_AGAIN_S = 1.0
+
 
 class StoredTasks:
-    """Both halves of the run's task set, from the object store by the public document's SHA-256."""
+    """Both halves of the run's task set, each from its store, by the public document's SHA-256."""
 
-    def __init__(self, store: ObjectStore, taskset_digest: str) -> None:
-        self._store = store
+    def __init__(self, store: ObjectStore, hidden_store: ObjectStore, taskset_digest: str) -> None:
+        self._stores = {"public": store, "hidden": hidden_store}
         self._digest = taskset_digest
 
     @cached_property
@@ -47,10 +49,10 @@ class StoredTasks:
     def _document(self, half: str) -> bytes:
         key = f"tasks/{self._digest}/{half}.json"
         try:
-            return self._store.get(key)
+            return self._stores[half].get(key)
         except MissingObject as error:
             raise UserError(
-                "the run's task set is not in the object store", str(error), "prepare the run again"
+                f"the run's task set has no {half} half in its store", str(error), "prepare the run again"
             ) from error
 
     def load(self) -> None:
@@ -130,11 +132,16 @@ def main(settings: RunSettings, ready_file: Path | None = None, health_port: int
         run_checks = check_runner(host, settings.verifier)
 
         def make_core(context: ServiceContext) -> VerifierCore:
-            tasks = StoredTasks(context.store, settings.taskset_digest)
+            tasks = StoredTasks(context.store, context.hidden_store(), settings.taskset_digest)
             tasks.load()
 
             def fetch(uri: str) -> str:
-                return context.store.get_content(uri).decode("utf-8")
+                try:
+                    return context.store.get_content(uri).decode("utf-8")
+                except UserError as error:
+                    context.log.warning("a candidate could not be fetched; trying again", uri=uri, why=str(error))
+                    context.stop.wait(_FETCH_AGAIN_S)  # the core asks again at once
+                    raise
 
             core = VerifierCore(
                 settings.verifier, tasks, run_checks, fetch, verifier_digest(settings.verifier), context.clock.now_ms,

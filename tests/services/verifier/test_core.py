@@ -5,9 +5,11 @@ import threading
 import pytest
 
 from schemas.verification import VerificationTrial, VerificationVerdict
+from services.runtime.errors import UserError
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import MIB, Limits
 from services.runtime.settings import Verifier
+from services.runtime.store import StoreUnavailable
 from services.tasks.build import build_catalogue
 from services.verifier import trial
 from services.verifier.attribution import Facts
@@ -222,6 +224,20 @@ def test_a_claim_check_is_fetched_and_a_missing_one_is_unknown() -> None:
     deliver = made(fetch=gone)
     deliver.give(completed(FIXTURE, diff=None, diff_uri="sha256/ab/abc"))
     assert (verdicts(deliver)[0].verdict, verdicts(deliver)[0].cause) == ("unknown", "diff_unavailable")
+
+
+def test_a_store_that_is_down_is_waited_for_and_decides_nothing() -> None:
+    answers = [StoreUnavailable("down"), UserError("wrong key"), ADD_DIFF]
+
+    def fetch(uri: str) -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    deliver = made(fetch=fetch)
+    deliver.give(completed(FIXTURE, diff=None, diff_uri="sha256/ab/abc"))
+    assert [v.verdict for v in verdicts(deliver)] == ["pass"]
 
 
 # -- with real jails and the real catalogue ----------------------------------------------------------------------
