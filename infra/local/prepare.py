@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from infra.local.child import ENVIRONMENT, PARENT
 from infra.local.rundir import RunDir, write_atomic
 from services.runtime.errors import UserError
-from services.runtime.settings import RunSettings
-from services.runtime.store import ObjectStore, open_store
+from services.runtime.settings import RunSettings, secret_environment
+from services.runtime.store import ObjectStore, open_hidden, open_store
 
 if TYPE_CHECKING:
     from services.tasks.taskset import TaskSet
@@ -43,12 +43,12 @@ def build_task_set(settings: RunSettings) -> TaskSet:
     return with_leaks(taskset, [secrets.token_hex(16) for _ in range(settings.tasks.leak_canaries)])
 
 
-def store_task_set(taskset: TaskSet, store: ObjectStore) -> str:
-    """Put the public and hidden halves into the store; returns the digest of the public one."""
+def store_task_set(taskset: TaskSet, store: ObjectStore, hidden_store: ObjectStore) -> str:
+    """Put the public and hidden halves into their stores; returns the digest of the public one."""
     public, hidden = taskset.public_document(), taskset.hidden_document()
     digest = hashlib.sha256(public).hexdigest()
     store.put_if_absent(f"tasks/{digest}/public.json", public)
-    store.put_if_absent(f"tasks/{digest}/hidden.json", hidden)
+    hidden_store.put_if_absent(f"tasks/{digest}/hidden.json", hidden)
     return digest
 
 
@@ -86,7 +86,8 @@ def cold_start(settings: RunSettings, run: RunDir, progress: Progress) -> tuple[
         if (found / REPORT_FILE).exists():
             return found, {**json.loads((found / REPORT_FILE).read_text()), "cached": True}
     log = run.logs / "coldstart.log"
-    environment = {**os.environ, **ENVIRONMENT, PARENT: str(os.getpid())}
+    # Training sees no hidden check: it is given the login of the public store alone.
+    environment = {**os.environ, **ENVIRONMENT, **secret_environment(settings, "coldstart"), PARENT: str(os.getpid())}
     command = [sys.executable, "-m", "infra.local.child", "infra.local.coldstart_job"]
     command += ["--config", str(run.config), "--cache", str(cache_folder()), "--digest", known]
     result: dict[str, Any] = {}
@@ -118,7 +119,7 @@ def publish_base(settings: RunSettings, store: ObjectStore, folder: Path) -> str
     from services.runtime.checkpoints import CheckpointMeta, publish_checkpoint
     from services.trainer.coldstart_recipe import NOT_POLICY
 
-    files = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file() and p.name not in NOT_POLICY}
+    files = {p.name: p for p in sorted(folder.iterdir()) if p.is_file() and p.name not in NOT_POLICY}
     meta = CheckpointMeta(run_id=settings.run_id, version=0)
     key, _ = publish_checkpoint(store, files, meta)
     return key
@@ -139,7 +140,7 @@ def prepare(settings: RunSettings, run: RunDir, progress: Progress) -> RunSettin
         settings = settings.model_copy(update={"store": section})
     run.create(settings)
     store = open_store(settings.store)
-    digest = store_task_set(taskset, store)
+    digest = store_task_set(taskset, store, open_hidden(settings))
     store.put(object_key(digest), certificates)
     settings = settings.model_copy(update={"taskset_digest": digest})
     run.create(settings)

@@ -24,7 +24,7 @@ from schemas.policy import PolicyGate, TrainingUpdate
 from schemas.record import Record
 from schemas.verification import VerificationAlarm
 from services.runtime.errors import UserError
-from services.runtime.settings import Kafka, RunSettings, load
+from services.runtime.settings import SECRETS, Kafka, RunSettings, load
 
 INTERRUPTED = 130
 PLAIN_EVERY_S = 5.0
@@ -58,7 +58,18 @@ def open_run(root: Path, config: Path | None, overrides: dict[str, Any]) -> tupl
                 str(run.config),
                 "leave the settings out to continue it, or choose another --run-dir; nothing was changed",
             )
+        there = _with_secrets(there, wanted)
     return run, there
+
+
+def _with_secrets(there: RunSettings, given: RunSettings) -> RunSettings:
+    """The run's own settings hold no secrets: those of the configuration that was given stand in."""
+    sections: dict[str, Any] = {}
+    for name, section in there:
+        secrets = {key: getattr(getattr(given, name), key) for key in SECRETS if hasattr(section, key)}
+        if secrets:
+            sections[name] = section.model_copy(update=secrets)
+    return there.model_copy(update=sections)
 
 
 def _differences(wanted: RunSettings, there: RunSettings) -> list[str]:
@@ -70,7 +81,7 @@ def _differences(wanted: RunSettings, there: RunSettings) -> list[str]:
         if name in filled or value == other:
             continue
         if hasattr(value, "model_fields_set"):
-            out += [f"{name}.{key}" for key, inner in value if inner != getattr(other, key)]
+            out += [f"{name}.{key}" for key, inner in value if key not in SECRETS and inner != getattr(other, key)]
         else:
             out.append(name)
     return out
