@@ -4,7 +4,8 @@
     sha256/ab/abcdef…       segments of topics, and the run's objects, by content
 
 A backup of a live run is consistent: what consumers have committed is asked first, then the ends of the logs, effects
-before causes, then the objects; checkpoints that have read beyond those ends are left out.
+before causes, then the objects; checkpoints that have read beyond those ends are left out. It holds the hidden checks
+too: keep it where the agents' credentials do not reach.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from services.runtime.archive import Raw, Span
 from services.runtime.cluster import Cluster, said
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings, Store, dump_toml, load
-from services.runtime.store import CorruptObject, MissingObject, ObjectStore, digest_of, open_store
+from services.runtime.store import CorruptObject, MissingObject, ObjectStore, digest_of, open_hidden, open_store
 
 FORMAT = "rollstream.backup/1"
 MANIFEST = "backup.json"
@@ -60,10 +61,10 @@ def backup(root: Path, place: str, say: Say) -> Counts:
     if target.exists(MANIFEST):
         raise UserError("there is a backup already", place, "choose an empty folder or prefix")
     with readable(run) as cluster:
-        return copy_out(settings, cluster, open_store(settings.store), target, say)
+        return copy_out(settings, cluster, target, say)
 
 
-def copy_out(settings: RunSettings, cluster: Cluster, source: ObjectStore, target: ObjectStore, say: Say) -> Counts:
+def copy_out(settings: RunSettings, cluster: Cluster, target: ObjectStore, say: Say) -> Counts:
     """Copy one run's topics and objects, then write the manifest."""
     run_id = settings.run_id
     groups = archive.committed(cluster, [group_of(run_id, service) for service in principals()])
@@ -80,7 +81,7 @@ def copy_out(settings: RunSettings, cluster: Cluster, source: ObjectStore, targe
         total += count
         topics.setdefault(name, {})[str(number)] = {"first": span.first, "end": span.end, "segments": segments}
         say(f"{name}[{number}]: {count} records")
-    objects, size = _copy_objects(settings, source, target, found, claimed, say)
+    objects, size = _copy_objects(settings, target, found, claimed, say)
     document = {
         "format": FORMAT,
         "run_id": run_id,
@@ -115,18 +116,20 @@ def _noting(name: str, records: Iterable[Raw], claimed: set[str]) -> Iterator[Ra
 
 def _copy_objects(
     settings: RunSettings,
-    source: ObjectStore,
     target: ObjectStore,
     found: Mapping[tuple[str, int], Span],
     claimed: set[str],
     say: Say,
 ) -> tuple[dict[str, str], int]:
     """Original key -> content key of every object of the run, and their bytes. Content objects keep their names."""
-    wanted = [*source.list(f"runs/{settings.run_id}/"), *source.list(f"tasks/{settings.taskset_digest}/")]
+    source, hidden = open_store(settings.store), open_hidden(settings)
+    tasks = f"tasks/{settings.taskset_digest}/"
+    wanted = {key: source for prefix in (f"runs/{settings.run_id}/", tasks) for key in source.list(prefix)}
+    wanted |= dict.fromkeys(hidden.list(tasks), hidden)
     objects: dict[str, str] = {}
     size = 0
-    for key in wanted:
-        data = source.get(key)
+    for key, store in wanted.items():
+        data = store.get(key)
         files = _files_of(key, data, found)
         if files is None:
             continue  # a checkpoint that has read beyond the copied logs
@@ -177,7 +180,7 @@ def restore(place: str, root: Path, overrides: dict[str, Any], say: Say) -> Coun
     settings = _settings(document, run, overrides)
     run.create(settings)
     with serving(run, settings) as cluster:
-        return copy_in(document, settings, cluster, source, open_store(settings.store), say)
+        return copy_in(document, settings, cluster, source, say)
 
 
 def _document(source: ObjectStore, place: str) -> dict[str, Any]:
@@ -202,6 +205,7 @@ def _settings(document: Mapping[str, Any], run: RunDir, overrides: dict[str, Any
     values["kafka"] = {**values.get("kafka", {}), "bootstrap": "", **overrides.pop("kafka", {})}
     default = Store(url=f"file://{run.store.resolve()}").model_dump()
     values["store"] = {**default, **overrides.pop("store", {})}
+    values["hidden_store"] = overrides.pop("hidden_store", {})
     for name, value in overrides.items():
         values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
     return load(None, **values)
@@ -212,7 +216,6 @@ def copy_in(
     settings: RunSettings,
     cluster: Cluster,
     source: ObjectStore,
-    target: ObjectStore,
     say: Say,
 ) -> Counts:
     """Put objects, then records, then what consumers had committed. Raises UserError when topics hold anything."""
@@ -225,7 +228,9 @@ def copy_in(
             "restore onto a cluster without these topics' records",
         )
     size = 0
+    store, hidden = open_store(settings.store), open_hidden(settings)
     for key, content in document["objects"].items():
+        target = hidden if key.endswith("/hidden.json") else store
         data = source.get_content(content)
         size += len(data)
         if not target.put_if_absent(key, data) and digest_of(target.get(key)) != content.rpartition("/")[2]:
