@@ -173,6 +173,23 @@ def topics(
 
 
 @app.command()
+def buckets(
+    config: ConfigOption = None,
+    principal: Annotated[
+        str, typer.Option(help="What the server calls a user; {user} stands for the access key, as in an ARN.")
+    ] = "{user}",
+) -> None:
+    """Print the bucket policies that give every service exactly its rights, hidden checks to the verifier alone."""
+    import json
+
+    from services.runtime.settings import load
+    from services.runtime.store_rights import policies
+
+    found = policies(load(config), lambda user: principal.replace("{user}", user))
+    print(json.dumps(found, indent=2))
+
+
+@app.command()
 def backup(
     place: Annotated[str, typer.Argument(help="An empty folder, or s3://bucket/prefix (ROLLSTREAM_STORE__… logs in).")],
     run_dir: RunDirOption = None,
