@@ -85,6 +85,27 @@ def test_content_addressing(store, tmp_path):
     assert list(store.list("sha256/")) == [key]
 
 
+def test_objects_come_into_files_with_their_digest(store, tmp_path):
+    data = bytes(range(256)) * 10_000
+    store.put("a/b", data)
+    with (tmp_path / "out").open("wb") as out:
+        assert store.get_into("a/b", out) == hashlib.sha256(data).hexdigest()
+        with pytest.raises(MissingObject, match="no/such"):
+            store.get_into("no/such", out)
+    assert (tmp_path / "out").read_bytes() == data
+
+
+def test_large_files_are_made_once(store, tmp_path):
+    """Above the size of one upload the same promises hold."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"1" * 17_000_000)
+    second.write_bytes(b"2" * 17_000_000)
+    assert store.put_if_absent("runs/r/big", first)
+    assert not store.put_if_absent("runs/r/big", second)
+    assert store.put_content(first) == store.put_content(first)
+    assert store.get("runs/r/big") == store.get_content(store.put_content(first)) == first.read_bytes()
+
+
 def test_rot_is_noticed_on_read(store):
     """A changed byte must never become a weight."""
     key = store.put_content(b"weights")
