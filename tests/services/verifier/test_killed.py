@@ -98,22 +98,20 @@ def test_kill_9_amid_check_runs_changes_no_verdict_and_leaves_nothing(tmp_path: 
             diff = SLOW.replace("a + b", f"a + b + {member} - {member if right else 0}")
             wanted[f"run/00000000/{member}"] = "pass" if right else "fail"
             bus.send(ROLLOUT_COMPLETED, completed(bus.fixture, member, diff=diff))
-        numbers = []
-        for kill in range(2):
-            bus.read(VERIFICATION_VERDICT, lambda found, least=kill: len(found) > least)
-            running = in_a_check_run(bus, verifier.pid)
-            numbers.append(instance_of(verifier.pid))
-            verifier.kill()
-            verifier.wait()
-            verifier = bus.start("verifier")
+        bus.read(VERIFICATION_VERDICT, lambda found: bool(found))
+        running = in_a_check_run(bus, verifier.pid)
+        numbers = {instance_of(verifier.pid)}
+        verifier.kill()
+        verifier.wait()
+        verifier = bus.start("verifier")
         verdicts = bus.read(VERIFICATION_VERDICT, lambda found: {one.trial_id for one in found} >= wanted.keys())
         assert {one.trial_id: one.verdict for one in verdicts} == wanted
         assert len(verdicts) == len(wanted)  # each attempt was judged once, whatever was read again
         assert [pid for pid, at in running.items() if born(pid) == at] == []
-        numbers.append(instance_of(verifier.pid))
+        numbers.add(instance_of(verifier.pid))
         verifier.send_signal(signal.SIGTERM)
         assert verifier.wait(30) == 0
-        assert [left for number in set(numbers) for left in left_behind(number)] == []
+        assert [left for number in numbers for left in left_behind(number)] == []
     assert mounts() <= before
 
 
@@ -150,11 +148,11 @@ def test_a_quarantine_on_the_bus_outlives_the_process(tmp_path: Path) -> None:
     broken = add_check(reference={"solution.py": ADD_BUG}, known_bad=({"solution.py": ADD_BUG},))
     with opened(tmp_path, broken, canary_share=0.5) as bus:
         verifier = bus.start("verifier")
-        for member in range(60):
+        for member in range(40):
             bus.send(ROLLOUT_COMPLETED, completed(bus.fixture, member, diff=ADD_DIFF.replace("a + b", f"a - {member}")))
         (alarm,) = bus.read(VERIFICATION_ALARM, lambda found: bool(found))
         assert (alarm.kind, alarm.severity, alarm.check_digest) == ("quarantine", "warn", broken.digest)
-        verdicts = bus.read(VERIFICATION_VERDICT, lambda found: len({one.trial_id for one in found}) >= 60)
+        verdicts = bus.read(VERIFICATION_VERDICT, lambda found: len({one.trial_id for one in found}) >= 40)
         assert {one.verdict for one in verdicts} <= {"fail", "unknown"}
         verifier.kill()
         verifier.wait()
@@ -172,7 +170,7 @@ def test_a_known_bad_that_passes_stops_the_line_on_the_bus(tmp_path: Path) -> No
     unsound = add_check(reference={"solution.py": ADD_FIX}, known_bad=({"solution.py": ADD_FIX},))
     with opened(tmp_path, unsound, canary_share=0.5) as bus:
         bus.start("verifier")
-        for member in range(60):
+        for member in range(40):
             bus.send(ROLLOUT_COMPLETED, completed(bus.fixture, member, diff=ADD_DIFF.replace("a + b", f"a - {member}")))
         alarms = bus.read(VERIFICATION_ALARM, lambda found: bool(found))
         assert {(one.kind, one.severity) for one in alarms} == {("soundness", "stop")}
