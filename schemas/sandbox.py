@@ -30,6 +30,7 @@ class SandboxCommand(Record):
     wall_s: float
     output_bytes: int
     issued_ms: int
+    history: tuple[str, ...] | None = None  # after a loss: the attempt's earlier operations, each ["tool", "arguments"]
 
 
 @record("sandbox.result", headers=(*_HEADERS, "status"))

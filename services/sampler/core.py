@@ -312,7 +312,7 @@ class SamplerCore(BaseCore):
             return None
         if isinstance(task, str):
             return Finish(end_id(trial.id, trial.number), "engine", task)
-        trial.attempt = Attempt(asked, trial.number, self._harness, task)
+        trial.attempt = Attempt(asked, trial.number, self._harness, task, rebuild=task.deterministic)
         return None
 
     def _ask(self, trial: Trial, attempt: Attempt, now_ms: int) -> Effects:

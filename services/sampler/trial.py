@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,12 @@ from services.agent.grammar import Malformed, Submit
 if TYPE_CHECKING:
     from services.agent.harness import Harness
     from services.agent.template import Task
+
+AGAIN = 2
+"""Added to the index of an operation that is asked for again after its workspace was lost: the answer to the first
+asking stands in the log for good, so the second needs an id of its own, which every sampler derives alike."""
+MAX_HISTORY_BYTES = 1024 * 1024
+"""A longer history is not sent: the attempt is given up instead."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +49,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Operate:
-    """The attempt needs the result of a tool operation."""
+    """The attempt needs the result of a tool operation.
+
+    `history` is None, or, for one that is asked for again because the workspace was lost, what was done there before.
+    """
 
     id: str
     sequence: int
     command: Command
+    history: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +93,10 @@ class Attempt:
     never charged to the policy.
     """
 
-    def __init__(self, requested: RolloutRequested, number: int, harness: Harness, task: Task) -> None:
+    def __init__(
+        self, requested: RolloutRequested, number: int, harness: Harness, task: Task, rebuild: bool = False
+    ) -> None:
+        """`rebuild`: a lost workspace is made again from the operations on it, since they are deterministic."""
         self.requested = requested
         self.number = number
         self.turns = 0
@@ -98,6 +112,8 @@ class Attempt:
         self._harness = harness
         self._sequence = 0
         self._operated_turn = -1
+        self._rebuild = rebuild
+        self._operations: list[str] = []  # what was done in the workspace, as a command's history has it
         self._stop: StopReason | None = None  # why the workspace is being submitted; None while the policy goes on
         self._spent_ms = 0
         self._last: Invocation | None = None
@@ -138,8 +154,14 @@ class Attempt:
     def on_result(self, record: SandboxResult) -> None:
         """The result of the needed operation, as it stands in the log."""
         if record.status in ("workspace_lost", "infra"):
-            self.fail("sandbox_lost", record.infra_error or record.status)
+            again = self._again() if record.status == "workspace_lost" else None
+            if again is None:
+                self.fail("sandbox_lost", record.infra_error or record.status)
+            else:
+                self.need = again
             return
+        if isinstance(self.need, Operate):
+            self._operations.append(json.dumps([self.need.command.tool, self.need.command.arguments]))
         self.findings.update(record.findings or ())
         since = self._last.ended_ms if self._last else record.started_ms
         self.tool_wait_ms += max(0, record.ended_ms - since)
@@ -213,6 +235,7 @@ class Attempt:
             wall_s=limits.wall_s,
             output_bytes=limits.output_bytes,
             issued_ms=now_ms,
+            history=need.history,
         )
 
     # -- steps -----------------------------------------------------------------------------------------------------
@@ -261,6 +284,16 @@ class Attempt:
         self._stop = reason
         self.need = self._operate(self.context.command(Submit()))
         return self.need
+
+    def _again(self) -> Operate | None:
+        """The needed operation once more, with all that it takes to make its workspace again; None: give up."""
+        need = self.need
+        if not self._rebuild or not isinstance(need, Operate) or need.history is not None:
+            return None
+        if sum(len(operation.encode()) for operation in self._operations) > MAX_HISTORY_BYTES:
+            return None
+        invocation, _, index = need.id.rpartition(".")
+        return replace(need, id=operation_id(invocation, int(index) + AGAIN), history=tuple(self._operations))
 
     def _operate(self, command: Command) -> Operate:
         # One model call asks for at most one operation, and a budget's submit may follow it.

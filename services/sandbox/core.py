@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from schemas.codec import ContractViolation
 from schemas.sandbox import SandboxCommand, SandboxResult
 from schemas.topics import SANDBOX_RESULT
 from services.runtime.core import BaseCore, Effects, Job, Message, Output, Position, finished
 from services.runtime.settings import Sandbox
 from services.sandbox.reset import Warm
-from services.sandbox.workspace import Done, Operation, Workspace
+from services.sandbox.workspace import Done, Edit, Operation, Workspace
 from services.tasks.fixture import Fixture
 
 MAX_WORKSPACES = 4_096
@@ -27,7 +29,7 @@ Find = Callable[[str, str], Fixture]
 class Operates(Protocol):
     """What carries out operations, on worker threads."""
 
-    def operate(self, workspace: Workspace, operation: Operation) -> Done: ...
+    def operate(self, workspace: Workspace, operation: Operation, history: Sequence[Edit] = ()) -> Done: ...
 
     def let_go(self, warm: Warm) -> None: ...
 
@@ -52,7 +54,11 @@ class _Held:
 
 
 class SandboxCore(BaseCore):
-    """Pure but for `operator`. A command that was answered before is answered again from memory, not run again."""
+    """Pure but for `operator`. A command that was answered before is answered again from memory, not run again.
+
+    A command that says what was done before (`history`) makes its workspace anew, whatever there is: on a deterministic
+    fixture the same operations make the same source.
+    """
 
     def __init__(
         self, settings: Sandbox, find: Find, operator: Operates, generation: str, now_ms: Callable[[], int]
@@ -98,9 +104,10 @@ class SandboxCore(BaseCore):
             return finished(message)
         held = self._held.get(command.trial_id)
         if held is not None and held.workspace.attempt == command.attempt:
+            last = -1 if held.last is None else held.last.sequence
             if held.last is not None and held.last.operation_id == command.operation_id:
                 return finished(message, [Output(SANDBOX_RESULT, held.last)])
-            if held.last is not None and command.sequence < held.last.sequence:
+            if command.sequence < last or (command.sequence == last and command.history is None):
                 return finished(message)  # a repeat of what was answered before: the workspace has gone on since
             if held.running == command.operation_id:
                 held.positions.append(message.position)
@@ -108,15 +115,18 @@ class SandboxCore(BaseCore):
             if held.running is not None:
                 held.queue.append(message)
                 return Effects()
-            if command.sequence > 0:
+            if command.history is None and command.sequence == last + 1:
                 return self._start(held, message, now_ms)
-        elif command.sequence > 0 or (held is not None and held.workspace.attempt > command.attempt):
+        elif held is not None and held.workspace.attempt > command.attempt:
+            return finished(message, [self._output(command, "workspace_lost", now_ms)])
+        if command.sequence > 0 and command.history is None:
             return finished(message, [self._output(command, "workspace_lost", now_ms)])
         return self._fresh(held, message, now_ms)
 
     def _fresh(self, old: _Held | None, message: Message, now_ms: int) -> Effects:
         command = message.record
         assert isinstance(command, SandboxCommand)
+        history = _operations(command.history or ())
         if old is not None:
             self._drop(old)
         try:
@@ -125,15 +135,17 @@ class SandboxCore(BaseCore):
             return finished(message, [self._output(command, "infra", now_ms, infra="unknown_task")])
         if fixture.digest != command.fixture_digest:
             return finished(message, [self._output(command, "infra", now_ms, infra="fixture_mismatch")])
+        if command.sequence > 0 and not fixture.deterministic:
+            return finished(message, [self._output(command, "workspace_lost", now_ms)])
         self._made += 1
         generation = f"{self._generation}.{self._made}"
         workspace = Workspace(command.trial_id, command.attempt, message.partition, generation, fixture)
         held = _Held(workspace, now_ms)
         self._held[command.trial_id] = held
         self._make_room()
-        return self._start(held, message, now_ms)
+        return self._start(held, message, now_ms, history)
 
-    def _start(self, held: _Held, message: Message, now_ms: int) -> Effects:
+    def _start(self, held: _Held, message: Message, now_ms: int, history: Sequence[Edit] = ()) -> Effects:
         command = message.record
         assert isinstance(command, SandboxCommand)
         held.used_ms = now_ms
@@ -148,7 +160,7 @@ class SandboxCore(BaseCore):
         )
         if held.workspace.warm is None:
             self._make_jail_room()
-        run = functools.partial(self._operator.operate, held.workspace, operation)
+        run = functools.partial(self._operator.operate, held.workspace, operation, history)
         # No partition: a result that came too late still has to close the workspace's jail.
         effects = self._closing()
         effects.jobs.append(Job(run, functools.partial(self._finished, held, command, now_ms)))
@@ -241,6 +253,20 @@ class SandboxCore(BaseCore):
         """Jobs that give jails back: resetting or ending one takes milliseconds, so not under the core's lock."""
         released, self._released = self._released, []
         return Effects(jobs=[Job(functools.partial(self._operator.let_go, warm), _nothing) for warm in released])
+
+
+def _operations(history: Sequence[str]) -> list[Edit]:
+    """Tools and arguments of a history. Raises ContractViolation."""
+    found = []
+    for entry in history:
+        try:
+            tool, arguments = json.loads(entry)
+        except (ValueError, TypeError, RecursionError):
+            tool = arguments = None
+        if not isinstance(tool, str) or not isinstance(arguments, str):
+            raise ContractViolation("history", f"{entry[:80]!r} is no [tool, arguments]")
+        found.append((tool, arguments))
+    return found
 
 
 def _nothing(result: object) -> Effects:

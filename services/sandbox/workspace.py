@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
@@ -26,6 +26,8 @@ from services.sandbox.reset import Warm
 from services.tasks.fixture import Fixture
 from services.watch import probes
 
+Edit = tuple[str, str]
+"""Tool and arguments of an operation."""
 _STABLE_ENDINGS = frozenset({"complete", "limit"})
 
 
@@ -110,23 +112,26 @@ class Operator:
         self._tools: dict[str, Callable[[Workspace, Operation], Done]] = {
             "test": self._test,
             "read": self._read,
-            "edit": self._edit,
-            "replace": self._replace,
+            "edit": self._changed,
+            "replace": self._changed,
             "reset": self._reset,
             "submit": self._submit,
         }
 
-    def operate(self, workspace: Workspace, operation: Operation) -> Done:
-        """Carry out one operation. Never raises for anything that the policy or the candidate does."""
+    def operate(self, workspace: Workspace, operation: Operation, history: Sequence[Edit] = ()) -> Done:
+        """Carry out one operation, in a workspace that is new and had `history` done to it before it was lost.
+
+        Never raises for anything that the policy or the candidate does.
+        """
+        for tool, arguments in history:
+            self._redo(workspace, tool, arguments)
         found = probes.in_tool_call(operation.tool, operation.arguments, workspace.tree)
         return replace(self._operate(workspace, operation), findings=found)
 
     def _operate(self, workspace: Workspace, operation: Operation) -> Done:
         tool = self._tools.get(operation.tool)
         try:
-            if tool is None or (
-                operation.tool not in workspace.fixture.tools and operation.tool not in ("reset", "submit")
-            ):
+            if tool is None or not _offered(workspace, operation.tool):
                 offered = " ".join(workspace.fixture.tools)
                 raise Refusal(f"no tool {operation.tool[:24]!r}; tools: {offered}")
             return tool(workspace, operation)
@@ -144,32 +149,21 @@ class Operator:
         source = workspace.tree[_path(workspace, found)]
         return Done(edits.numbered(source, found.get("first", 1), found.get("last")))
 
-    def _edit(self, workspace: Workspace, operation: Operation) -> Done:
-        found = edits.arguments(operation.arguments, {"line": int, "text": str, "base": bool, "path": str})
-        edits.required(found, "line", "text")
-        return self._changed(workspace, operation, found, lambda s: edits.edit_line(s, found["line"], found["text"]))
-
-    def _replace(self, workspace: Workspace, operation: Operation) -> Done:
-        found = edits.arguments(operation.arguments, {"old": str, "new": str, "base": bool, "path": str})
-        edits.required(found, "old", "new")
-        return self._changed(workspace, operation, found, lambda s: edits.replace_text(s, found["old"], found["new"]))
-
-    def _changed(
-        self, workspace: Workspace, operation: Operation, found: dict[str, Any], change: Callable[[str], str]
-    ) -> Done:
-        """Apply a change to the current source (`base` true: to the fixture's own) and run the checks."""
-        path = _path(workspace, found)
-        start = dict(workspace.fixture.base_tree) if found.get("base") else dict(workspace.tree)
-        if path not in start:
-            raise Refusal(f"no file {path}")
-        start[path] = change(start[path])
-        workspace.tree = start
+    def _changed(self, workspace: Workspace, operation: Operation) -> Done:
+        """Change the source and run the checks on it."""
+        workspace.tree = _CHANGES[operation.tool](workspace, operation.arguments)
         return self._checked(workspace, operation)
 
     def _reset(self, workspace: Workspace, operation: Operation) -> Done:
-        edits.arguments(operation.arguments, {})
-        workspace.tree = dict(workspace.fixture.base_tree)
+        workspace.tree = _CHANGES["reset"](workspace, operation.arguments)
         return Done("ok")
+
+    def _redo(self, workspace: Workspace, tool: str, arguments: str) -> None:
+        """What an earlier operation did to the source. Its checks need not run: they change nothing."""
+        change = _CHANGES.get(tool)
+        if change is not None and _offered(workspace, tool):
+            with contextlib.suppress(Refusal):  # as it was refused then
+                workspace.tree = change(workspace, arguments)
 
     def _submit(self, workspace: Workspace, operation: Operation) -> Done:
         edits.arguments(operation.arguments, {})
@@ -227,6 +221,45 @@ class Operator:
     def fill(self) -> bool:
         """Start one more jail for the pool, if one is wanted; whether to ask again."""
         return self._pool.fill()
+
+
+def _offered(workspace: Workspace, tool: str) -> bool:
+    return tool in workspace.fixture.tools or tool in ("reset", "submit")
+
+
+def _line_edited(workspace: Workspace, arguments: str) -> dict[str, str]:
+    found = edits.arguments(arguments, {"line": int, "text": str, "base": bool, "path": str})
+    edits.required(found, "line", "text")
+    return _with(workspace, found, lambda source: edits.edit_line(source, found["line"], found["text"]))
+
+
+def _text_replaced(workspace: Workspace, arguments: str) -> dict[str, str]:
+    found = edits.arguments(arguments, {"old": str, "new": str, "base": bool, "path": str})
+    edits.required(found, "old", "new")
+    return _with(workspace, found, lambda source: edits.replace_text(source, found["old"], found["new"]))
+
+
+def _base(workspace: Workspace, arguments: str) -> dict[str, str]:
+    edits.arguments(arguments, {})
+    return dict(workspace.fixture.base_tree)
+
+
+_CHANGES: dict[str, Callable[[Workspace, str], dict[str, str]]] = {
+    "edit": _line_edited,
+    "replace": _text_replaced,
+    "reset": _base,
+}
+"""What the tools that change the source make of it: a function of the source and the arguments. Each raises Refusal."""
+
+
+def _with(workspace: Workspace, found: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, str]:
+    """The source (`base` true: the fixture's own) with one file changed."""
+    path = _path(workspace, found)
+    tree = dict(workspace.fixture.base_tree) if found.get("base") else dict(workspace.tree)
+    if path not in tree:
+        raise Refusal(f"no file {path}")
+    tree[path] = change(tree[path])
+    return tree
 
 
 def _path(workspace: Workspace, found: Mapping[str, Any]) -> str:

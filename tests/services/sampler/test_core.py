@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -18,10 +19,11 @@ from schemas.topics import (
 )
 from services.agent.context import prefix_digest
 from services.runtime.core import Message, Position
+from services.sampler import trial
 from services.sampler.ledger import SETTLE_S
 from services.sampler.policies import Policies
 from services.sampler.trial import call_seed
-from tests.services.sampler.world import World, command_result, decision, harness, requested, task_set
+from tests.services.sampler.world import INPUTS, World, command_result, decision, harness, requested, task_set
 
 
 def started(*records, version: int | None = 0, **sampler) -> World:
@@ -174,8 +176,55 @@ def test_a_context_that_cannot_hold_more_is_compacted_and_says_so():
     assert all(c.prefix_length + 24 <= 160 for c in calls)
 
 
+def lose(world: World) -> None:
+    """The command that was just issued finds no workspace."""
+    world.sampler.flush(SANDBOX_COMMAND.name)
+    world.workspaces.clear()
+    assert world.sandbox("workspace_lost")
+    assert world.sampler.deliver(SANDBOX_RESULT)
+
+
+def test_a_lost_workspace_is_asked_for_again_once_with_what_was_done_in_it():
+    world = started(requested(0))
+    act(world, "test")
+    tool(world)
+    act(world, "edit 2: return a + 1")
+    lose(world)
+    done, lost, again = [*world.commands_of("t/00000000/0"), world.sampler.outbox[SANDBOX_COMMAND.name][0][0].record]
+    assert again.history == (json.dumps([done.tool, done.arguments]),)
+    assert (done.history, lost.history) == (None, None), "a trial that loses nothing sends no history"
+    assert again == replace(lost, operation_id="t/00000000/0.0.1.2", history=again.history, issued_ms=again.issued_ms)
+    world.crash()
+    while any(world.sampler.deliver(topic) for topic in INPUTS):
+        pass
+    while world.sampler.work():
+        pass
+    taken_over = world.sampler.outbox[SANDBOX_COMMAND.name][0][0].record
+    assert replace(taken_over, issued_ms=again.issued_ms) == again, "whoever takes over asks for the very same"
+    tool(world)
+    act(world, "submit")
+    lose(world)
+    tool(world)
+    last = end(world)
+    assert (last.stop_reason, last.attempt, last.diff) == ("submitted", 0, "diff of t/00000000/0.0.2.2")
+    assert len(world.commands_of("t/00000000/0")[-1].history) == 2
+    assert [c.turn for c in world.topics.of(ROLLOUT_INVOCATION)] == [0, 1, 2]
+
+
+def test_a_workspace_that_is_lost_even_with_its_history_is_a_new_attempt():
+    world = started(requested(0))
+    act(world, "test")
+    tool(world)
+    act(world, "test")
+    lose(world)
+    tool(world, "workspace_lost")
+    first = end(world)
+    assert (first.stop_reason, first.final_attempt, first.attempt) == ("sandbox_lost", False, 0)
+
+
 @pytest.mark.parametrize("status", ["workspace_lost", "infra"])
-def test_a_lost_workspace_is_a_new_attempt_and_the_last_one_is_final(status):
+def test_a_lost_workspace_that_cannot_be_made_again_is_a_new_attempt_and_the_last_one_is_final(status, monkeypatch):
+    monkeypatch.setattr(trial, "MAX_HISTORY_BYTES", -1)
     world = started(requested(0), attempts=2)
     act(world, "test")
     tool(world, status)

@@ -96,9 +96,12 @@ def check_chains(world: World) -> None:
                     context.observe(action.message)
                     continue
                 wanted = context.command(action)
-                issued = [c for c in world.commands_of(trial) if c.operation_id == f"{call.invocation_id}.0"]
+                asked = f"{call.invocation_id}.0", f"{call.invocation_id}.2"
+                issued = [c for c in world.commands_of(trial) if c.operation_id in asked]
                 assert all((c.tool, c.arguments) == (wanted.tool, wanted.arguments) for c in issued)
-                result = results.get(f"{call.invocation_id}.0")
+                result = results.get(asked[0])
+                if result is not None and result.status == "workspace_lost":
+                    result = results.get(asked[1])
                 if wanted.tool == "submit" or result is None or result.status != "ok":
                     break
                 context.observe(result.observation)

@@ -306,14 +306,15 @@ class World:
         self.sampler = self.start()
 
     def sandbox(self, status: str | None = None) -> bool:
-        """Answer the oldest command; repeats get the recorded answer, an unknown workspace in the middle is lost."""
+        """Answer the oldest command; repeats get the recorded answer, an unknown workspace in the middle is lost unless
+        its history comes along."""
         log = self.topics.of(SANDBOX_COMMAND)
         if self.commands >= len(log):
             return False
         command = log[self.commands]
         self.commands += 1
         key = (command.trial_id, command.attempt)
-        if command.sequence == 0:
+        if command.sequence == 0 or command.history is not None:
             self.workspaces.setdefault(key, {})
         space = self.workspaces.get(key)
         if space is None:
