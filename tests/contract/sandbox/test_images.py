@@ -19,7 +19,7 @@ from services.runtime.jail import tree
 from services.runtime.jail.backend import Options, open_backend
 from services.runtime.jail.docker_image import archive
 from services.runtime.settings import Isolation
-from tests.contract.sandbox.asking import ask
+from tests.contract.sandbox.asking import FETCH, ask, said, serving
 from tests.services.docker_engine import ROOT
 
 IMAGES = ROOT / "infra" / "images"
@@ -123,6 +123,8 @@ def test_the_images_are_built_here_and_hold(docker_engine: str) -> None:
         assert ask(host, "def f(a, b): return a + b", 2, 3).value == 5
         seen = ask(host, "import os\ndef f(): return ' '.join(sorted(os.environ))").value.split()
         assert set(seen) <= {"HOME", "LC_CTYPE"}
+        with serving(host, Options(hosts=("127.0.0.1:1",))) as server:
+            assert said(server, FETCH, "http://example.org/", "").startswith("403 ")
         source = "import os\ndef f():\n    found = os.path.exists('/tmp/left')\n    open('/tmp/left', 'w').close()\n"
         assert {ask(host, source + "    return 'found' if found else 'fresh'").value for _ in range(3)} == {"fresh"}
         hashes = [ask(host, "def f(): return str(hash('a'))", options=Options(hash_seed=s)).value for s in (1, 1, 2)]

@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -18,14 +19,12 @@ from typing import Any
 import pytest
 
 from services.runtime.jail.backend import Backend, Options, open_backend
-from services.runtime.jail.limits import JailFault, Limits
+from services.runtime.jail.limits import JailFault
 from services.runtime.jail.proxy import Proxy
-from services.runtime.jail.session import Program, Server, Transcript
+from services.runtime.jail.session import Server
 from services.runtime.settings import Isolation
-from tests.contract.sandbox.asking import BOOT_S, NAMES, ask
+from tests.contract.sandbox.asking import FETCH, LIMITS, ask, ran, said, serving
 from tests.services.docker_engine import ROOT
-
-LIMITS = Limits()
 
 
 class Site(http.server.BaseHTTPRequestHandler):
@@ -56,46 +55,26 @@ def port() -> Iterator[int]:
         site.shutdown()
 
 
-@contextlib.contextmanager
-def serving(backend: Backend, options: Options) -> Iterator[Server]:
-    jail = backend.launch(LIMITS, options)
-    try:
-        processes = 0 if backend.counts_processes else LIMITS.processes
-        yield Server(jail, LIMITS, BOOT_S, processes, proxy=bool(options.hosts))
-    finally:
-        jail.close()
+@pytest.fixture(scope="module")
+def echo() -> Iterator[int]:
+    """Sends back what it gets while it gets it."""
 
+    class Echo(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            while part := self.request.recv(65_536):
+                self.request.sendall(part)
 
-def ran(server: Server, source: str, *args: Any) -> Transcript:
-    return server.run(Program({"m.py": source}, "m", "f", exception_names=NAMES), [args], 20.0, 60.0)
-
-
-def said(server: Server, source: str, *args: Any) -> Any:
-    transcript = ran(server, source, *args)
-    assert transcript.ending == "complete", transcript
-    assert [answer.kind for answer in transcript.answers] == ["r"], transcript
-    return json.loads(transcript.answers[0].text)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield found.server_address[1]
+        found.shutdown()
 
 
 @pytest.fixture(scope="module")
-def server(backend: Backend, port: int) -> Iterator[Server]:
-    """A jail that reaches the site; every test is one run in it."""
-    with serving(backend, Options(hosts=(f"127.0.0.1:{port}",))) as found:
+def server(backend: Backend, port: int, echo: int) -> Iterator[Server]:
+    """A jail that reaches the two sites; every test is one run in it."""
+    with serving(backend, Options(hosts=(f"127.0.0.1:{port}", f"127.0.0.1:{echo}"))) as found:
         yield found
-
-
-FETCH = """
-import urllib.error, urllib.request
-def f(url, body):
-    try:
-        with urllib.request.urlopen(url, body.encode() or None, timeout=30) as answer:
-            text = answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return f"{error.code} {error.read().decode()}"
-    except OSError as error:
-        return f"{type(error).__name__} {error}"
-    return text if len(text) < 100 else f"{len(text)} {text == body * 3}"
-"""
 
 
 def test_a_declared_host_is_reached_as_libraries_do(server: Server, backend: Backend, port: int) -> None:
@@ -127,6 +106,28 @@ def f(port):
     return " ".join(found)
 """
     assert said(server, source, port) == " ".join(f"/{number}" for number in range(20))
+
+
+def test_both_directions_flow_at_once(server: Server, echo: int) -> None:
+    source = """
+import os, socket, threading
+def f(port):
+    host, _, at = os.environ["https_proxy"].removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(at)), 30) as sock:
+        sock.sendall(f"CONNECT 127.0.0.1:{port} HTTP/1.1\\r\\n\\r\\n".encode())
+        if b" 200 " not in sock.recv(4096):
+            return "refused"
+        sent = os.urandom(5_000_000)
+        def send():
+            sock.sendall(sent)
+            sock.shutdown(socket.SHUT_WR)
+        threading.Thread(target=send).start()
+        found = bytearray()
+        while part := sock.recv(65536):
+            found += part
+    return "the same" if found == sent else f"{len(found)} bytes"
+"""
+    assert said(server, source, echo) == "the same"
 
 
 DIRECT = """
