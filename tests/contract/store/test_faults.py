@@ -1,9 +1,11 @@
 """What a person can cause, each as one clear message: full disk, missing bucket, wrong keys, nobody there."""
 
+import http.server
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from services.runtime.errors import UserError
 from services.runtime.settings import Store
 from services.runtime.store import StoreFull, StoreUnavailable, open_store
 from services.runtime.store_local import LocalStore
+from tests.s3 import free_port
 
 ROOT = Path(__file__).parents[3]
 
@@ -76,6 +79,91 @@ def test_an_outage_is_told_from_a_mistake(s3_server):
         s3_server.start()
     assert store.get("a") == b"1"
     assert store.put_if_absent("b", b"2")
+
+
+FULL = """
+import os, sys
+from pathlib import Path
+from minio import Minio
+from services.runtime.settings import Store
+from services.runtime.store import StoreFull, open_store
+endpoint, large = sys.argv[1], Path(sys.argv[2])
+keys = {"access_key": "root", "secret_key": "rootsecret"}
+Minio(endpoint, **keys, secure=False, region="us-east-1").make_bucket("small")
+store = open_store(Store(url="s3://small", endpoint=endpoint, secure=False, **keys))
+store.put("kept", b"old" * 1000)
+for use in (
+    lambda: store.put("kept", b"x" * 9_000_000),
+    lambda: store.put_if_absent("new", b"x" * 9_000_000),
+    lambda: store.put_content(large),
+):
+    try:
+        use()
+    except StoreFull as e:
+        print("full:", str(e).replace(chr(10), " "))
+assert store.get("kept") == b"old" * 1000
+assert list(store.list()) == ["kept"]
+assert store._client._list_multipart_uploads("small").uploads == []
+store.put("new", b"x" * 500_000)
+print("ok")
+"""
+
+
+def test_a_full_s3_server_loses_nothing(shared_equipment, tmp_path):
+    """A real server on a real full disk, for small objects and for the parts of large ones."""
+    mount, large = tmp_path / "disk", tmp_path / "large"
+    mount.mkdir()
+    large.write_bytes(b"x" * 17_000_000)
+    server, port = shared_equipment / "s3" / "s3.sh", free_port()
+    script = (
+        f"mount -t tmpfs -o size=6m tmpfs {mount} && {server} start {mount} {port} >&2 || exit 77; "
+        f'"$@"; code=$?; {server} stop {mount} KILL; exit $code'
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh", sys.executable, "-c", FULL,
+         f"127.0.0.1:{port}", str(large)],
+        cwd=ROOT, capture_output=True, text=True, timeout=90,
+    )  # fmt: skip
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip(f"no small file system for the server here: {done.stderr[-200:]}")
+    out = done.stdout.splitlines()
+    assert out[-1] == "ok", done.stderr
+    assert len(out) == 4
+    assert all("no space left" in line and "what to do" in line for line in out[:3])
+
+
+def test_a_server_that_is_out_of_order_is_waited_for(tmp_path):
+    """What stands before a store in production (a balancer, a proxy) answers for it while it is away."""
+
+    class Balancer(http.server.BaseHTTPRequestHandler):
+        def answer(self):
+            self.send_response(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_PUT = do_HEAD = answer
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Balancer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"127.0.0.1:{server.server_address[1]}"
+        settings = Store(url="s3://bucket", endpoint=endpoint, secure=False, access_key="a", secret_key="b")
+        with pytest.raises(StoreUnavailable, match="503") as caught:
+            open_store(settings)
+        server.shutdown()
+    mended(caught)
+
+
+def test_a_secret_file_that_cannot_be_read(s3_server, tmp_path):
+    url = f"s3://{s3_server.bucket()}"
+    (tmp_path / "sampler").write_text("rootsecret\n")
+    settings = s3_server.settings(url=url, secret_key="", secret_key_file=str(tmp_path / "{service}"))
+    open_store(settings, "sampler").put("a", b"1")
+    with pytest.raises(UserError, match="secret key of gate cannot be read") as caught:
+        open_store(settings, "gate")
+    assert str(tmp_path / "gate") in mended(caught)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
