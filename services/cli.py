@@ -218,7 +218,7 @@ def restore(
 def _mount_tasks() -> None:
     """The task commands load only when they are asked for or listed."""
     from services.tasks.commands import app as tasks_app
-    from services.verifier.certify_command import add_to
+    from services.verifier.certify.command import add_to
 
     add_to(tasks_app)
     app.add_typer(tasks_app, name="tasks")

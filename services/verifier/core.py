@@ -13,15 +13,16 @@ from schemas.verification import VerificationAlarm, VerificationCanary, Verifica
 from services.runtime.core import BaseCore, Effects, Job, Message, Output, Position, finished
 from services.runtime.errors import UserError
 from services.runtime.settings import Verifier
-from services.verifier import alarms, report, retries
+from services.verifier import report, retries
 from services.verifier.admission import Admitted, Refused, admit
+from services.verifier.assurance import alarms
+from services.verifier.assurance.known_answers import Chance, KnownAnswer, KnownAnswers
+from services.verifier.assurance.standing import Standing
+from services.verifier.assurance.unknowns import UnknownRates
 from services.verifier.candidate import LEAKS, Candidate, CertificateOf, Identity, Task, Tasks, Unjudgeable, task_of
 from services.verifier.echoes import Echoes
 from services.verifier.judge import Course, Judgement
-from services.verifier.known_answers import Chance, KnownAnswer, KnownAnswers
 from services.verifier.retries import CheckRunner, Courses
-from services.verifier.standing import Standing
-from services.verifier.unknowns import UnknownRates
 from services.watch.soundness import Tally
 
 FetchDiff = Callable[[str], str]

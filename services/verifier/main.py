@@ -17,11 +17,12 @@ from services.runtime.settings import RunSettings, Verifier
 from services.runtime.store import MissingObject, ObjectStore
 from services.tasks import taskset
 from services.tasks.fixture import CheckSet, Fixture, canonical
-from services.verifier import hidden, metrics, trial
+from services.verifier import metrics, trial
 from services.verifier.admission import Admitted
 from services.verifier.attribution import Boots, Facts
 from services.verifier.candidate import CertificateOf
 from services.verifier.core import VerifierCore
+from services.verifier.hidden import run as hidden
 from services.verifier.retries import CheckRunner
 from services.verifier.reward import PARTIAL_CASES
 
@@ -84,12 +85,12 @@ _NO_VERDICT = frozenset(
 def verifier_digest(settings: Verifier) -> str:
     """Digest of everything of ours that can change a verdict: code of verifier, jail and values, and the settings."""
     services = Path(__file__).parent.parent
-    files = [*(services / "verifier").glob("*.py"), *(services / "runtime" / "jail").glob("*.py")]
+    files = [*(services / "verifier").rglob("*.py"), *(services / "runtime" / "jail").rglob("*.py")]
     files += [services / "tasks" / name for name in _TASK_FILES]
     chosen = settings.model_dump(mode="json", exclude=set(_NO_VERDICT))
     seen = hashlib.sha256(f"{sys.version}\n".encode() + canonical(chosen))
     for path in sorted(files):
-        seen.update(path.name.encode() + b"\0" + path.read_bytes())
+        seen.update(path.relative_to(services).as_posix().encode() + b"\0" + path.read_bytes())
     return "sha256:" + seen.hexdigest()
 
 

@@ -97,7 +97,7 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
     Raises whatever the check set raises while it makes inputs and expected answers.
     """
     if check.hidden_tests is not None:
-        from services.verifier import hidden
+        from services.verifier.hidden import run as hidden
 
         return hidden.run(host, tree, check, seed, bounds)
     calls = check.inputs(random.Random(seed))

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from services.runtime.jail import tree
 from services.runtime.jail.launcher import JailHost
 from services.tasks.build import build_catalogue
-from services.verifier.certify_load import busy
+from services.verifier.certify.load import busy
 from tests.services.verifier.live import Live, references
 
 REPETITIONS = 200

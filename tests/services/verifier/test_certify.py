@@ -19,11 +19,12 @@ from services.runtime.settings import Verifier
 from services.tasks.build import build_catalogue
 from services.tasks.certificates import Certificate
 from services.tasks.fixture import CheckSet, Example
-from services.verifier import certify_runs, main, trial
+from services.verifier import main, trial
 from services.verifier.attribution import Facts, attribute
-from services.verifier.certify import IDLE, LOADED, Certifier, Setting, by_key
-from services.verifier.certify_load import busy, oversubscribed
-from services.verifier.certify_runs import CheckRun, Probe, run_probes, trial_seed
+from services.verifier.certify import runs as certify_runs
+from services.verifier.certify.load import busy, oversubscribed
+from services.verifier.certify.runner import IDLE, LOADED, Certifier, Setting, by_key
+from services.verifier.certify.runs import CheckRun, Probe, run_probes, trial_seed
 from tests.services.jails import ADD_BUG, ADD_FIX, add_check
 
 BOUNDS = main.bounds(Verifier())
@@ -229,7 +230,7 @@ def test_load_is_there_and_leaves_nothing() -> None:
 
 def test_load_ends_with_whoever_started_it() -> None:
     script = (
-        "import os, services.verifier.certify_load as load\n"
+        "import os, services.verifier.certify.load as load\n"
         "with load.busy(1):\n"
         "    tasks = os.listdir('/proc/self/task')\n"
         "    print(*(open(f'/proc/self/task/{t}/children').read() for t in tasks), flush=True)\n"

@@ -18,7 +18,7 @@ from services.runtime.errors import UserError
 from services.tasks import certificates, commands
 from services.tasks.build import build_catalogue
 from services.tasks.taskset import CheckSets, TaskSet
-from services.verifier import certify_command
+from services.verifier.certify import command as certify_command
 from tests.services.jails import jail_host
 
 

@@ -8,9 +8,11 @@ import pytest
 from services.runtime.errors import UserError
 from services.runtime.jail.launcher import JailHost
 from services.tasks.fixture import HiddenTests
-from services.verifier import hidden, inside, trial
+from services.verifier import trial
 from services.verifier.attribution import attribute
-from services.verifier.inside import Plan
+from services.verifier.hidden import inside
+from services.verifier.hidden import run as hidden
+from services.verifier.hidden.inside import Plan
 from tests.services.verifier.hidden_cases import ATTACKS, BOUNDS, RIGHT, WRONG, calc_check, check_of, one_file
 from tests.services.verifier.hidden_shelf import BROKEN, IDS, SHELF, TESTS
 

@@ -15,9 +15,11 @@ from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.session import Answer, Handle
 from services.tasks import api, values
 from services.tasks.fixture import HiddenTests
-from services.verifier import hidden, trial, trusted
+from services.verifier import trial
 from services.verifier.attribution import attribute
-from services.verifier.outside import Candidate, CheckFault
+from services.verifier.hidden import run as hidden
+from services.verifier.hidden import trusted
+from services.verifier.hidden.outside import Candidate, CheckFault
 from tests.services.verifier.hidden_cases import ATTACKS, BOUNDS, RIGHT, WRONG, calc_check, check_of, one_file
 from tests.services.verifier.hidden_shelf import BROKEN, IDS, SHELF, TESTS
 
@@ -301,7 +303,7 @@ def test_nothing_is_left_behind(host: JailHost, tmp_path: Path, monkeypatch) -> 
     assert home.parent == tmp_path
     assert not list(home.iterdir())
     script = (
-        "import sys\nfrom services.verifier.trusted import *\n"
+        "import sys\nfrom services.verifier.hidden.trusted import *\n"
         "with private_folder({'test_x.py': 'def test_x():\\n    while True: pass\\n'}) as folder:\n"
         "    job = {'module': 'm', 'api': {}, 'seed': 1}\n"
         "    with TestProcess(folder) as process:\n        process.begin(job, 60.0)\n"

@@ -14,10 +14,10 @@ from schemas.verification import VerificationAlarm, VerificationCanary, Verifica
 from services.runtime.settings import Verifier
 from services.tasks.certificates import Certificate, Pool, Tally
 from services.tasks.certificates import Mutants as NoMutants
+from services.verifier.assurance.sequential import DEFAULT
 from services.verifier.attribution import Facts
 from services.verifier.candidate import LEAKS
 from services.verifier.core import VerifierCore
-from services.verifier.sequential import DEFAULT
 from tests.services.jails import ADD_BUG, ADD_DIFF, ADD_FIX, Deliver, OneTask, add_check, add_fixture, completed
 from tests.services.verifier.records import canary
 

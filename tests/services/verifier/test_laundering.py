@@ -7,7 +7,7 @@ from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import MIB, Limits
 from services.verifier import trial
 from services.verifier.attribution import attribute
-from services.verifier.certify_load import busy
+from services.verifier.certify.load import busy
 from tests.services.jails import add_check
 
 LIMITS = Limits(128 * MIB, 12, cpu_s=3)

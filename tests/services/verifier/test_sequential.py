@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.verifier.sequential import DEFAULT, Sequential
+from services.verifier.assurance.sequential import DEFAULT, Sequential
 
 
 def test_worked_numbers_of_the_bounds() -> None:

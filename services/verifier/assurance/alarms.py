@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
-from services.verifier.sequential import Sequential
-from services.verifier.unknowns import Share
+from services.verifier.assurance.sequential import Sequential
+from services.verifier.assurance.unknowns import Share
 
 ALWAYS_WRONG = "always_wrong"
 """Cause of an audit in which every check run gave a wrong answer: nothing like what passed before."""

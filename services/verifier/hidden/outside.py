@@ -19,10 +19,10 @@ from services.runtime.jail.session import Answer, Closed, Conversation, Handle, 
 from services.tasks import api, values
 from services.tasks.fixture import CheckSet, HiddenTests
 from services.verifier.attribution import Facts
-from services.verifier.interface import ITERATOR
-from services.verifier.measures import IMPORT_CPU_S, SHARED, Measures
+from services.verifier.hidden.interface import ITERATOR
+from services.verifier.hidden.measures import IMPORT_CPU_S, SHARED, Measures
+from services.verifier.hidden.trusted import Gone, Late, TestProcess, private_folder
 from services.verifier.trial import Bounds, hash_seed
-from services.verifier.trusted import Gone, Late, TestProcess, private_folder
 
 _PHASES = ("setup", "call", "teardown")
 _REJECTIONS = {"skipped": "test_skipped", "xfail": "test_skipped"}

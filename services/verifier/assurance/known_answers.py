@@ -13,7 +13,7 @@ from schemas.verification import VerificationCanary
 from services.runtime.settings import Verifier
 from services.tasks.fixture import CheckSet
 from services.verifier.admission import Admitted
-from services.verifier.alarms import ALWAYS_WRONG
+from services.verifier.assurance.alarms import ALWAYS_WRONG
 from services.verifier.judge import Course, Judgement
 from services.verifier.reward import ANSWERED_WRONGLY
 

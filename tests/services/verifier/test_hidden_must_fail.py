@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.verifier.canaries import COPIES, NoCanary, other, variants
+from services.verifier.hidden.must_fail import COPIES, NoCanary, other, variants
 
 LITERALS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()

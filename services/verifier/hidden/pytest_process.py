@@ -120,7 +120,7 @@ def _install(module: ModuleType, name: str) -> None:
 
 def main() -> None:
     """First frame: {"parent", "cpu_s", "module", "api", "seed", "arguments"}."""
-    sys.path.append(str(Path(__file__).resolve().parents[2]))  # last: the tests' own imports go first
+    sys.path.append(str(Path(__file__).resolve().parents[3]))  # last: the tests' own imports go first
     line = Line(os.dup(0))
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -130,7 +130,7 @@ def main() -> None:
     import pytest
 
     from services.tasks import api
-    from services.verifier.interface import Interface
+    from services.verifier.hidden.interface import Interface
 
     random.seed(job["seed"])
     _install(Interface(api.parse(job["api"]), line).module(job["module"]), job["module"])

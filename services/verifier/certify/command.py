@@ -22,8 +22,8 @@ from services.tasks.training import read
 
 if TYPE_CHECKING:
     from services.verifier.attribution import Facts
-    from services.verifier.certify import Setting
-    from services.verifier.certify_runs import CheckRun
+    from services.verifier.certify.runner import Setting
+    from services.verifier.certify.runs import CheckRun
 
 # Shorter work needs no progress display.
 _PATIENCE_S = 2.0
@@ -88,7 +88,7 @@ def _verifier(backend: str, config: Path | None, runs: int, seed: int) -> Iterat
     from services.runtime.jail.backend import open_backend
     from services.verifier import main, trial
     from services.verifier.attribution import Boots
-    from services.verifier.certify import Setting
+    from services.verifier.certify.runner import Setting
 
     overrides = {"isolation": {"backend": backend}} if backend else {}
     settings = configuration.load(config, **overrides)
@@ -128,7 +128,7 @@ def _certify(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from services.verifier.certify import Certifier, by_key
+    from services.verifier.certify.runner import Certifier, by_key
 
     console = Console(stderr=True)
     columns = (TextColumn("certifying"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))

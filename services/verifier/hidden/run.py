@@ -12,8 +12,8 @@ from services.runtime.errors import UserError
 from services.runtime.jail.backend import Backend
 from services.tasks import api
 from services.tasks.fixture import CheckSet, HiddenTests
-from services.verifier import canaries, inside, outside, pytest_arguments, trusted
 from services.verifier.attribution import Facts
+from services.verifier.hidden import inside, must_fail, outside, pytest_arguments, trusted
 from services.verifier.trial import Bounds
 
 _TAKEN = frozenset((*sys.stdlib_module_names, "pytest", "pluggy", "iniconfig", "packaging", "pygments", "services"))
@@ -22,7 +22,7 @@ _TAKEN = frozenset((*sys.stdlib_module_names, "pytest", "pluggy", "iniconfig", "
 def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, bounds: Bounds) -> Facts:
     """One trial of a candidate's tree by the check set's hidden tests, in the mode that they declare.
 
-    Never raises for anything that the candidate does. Raises outside.CheckFault, canaries.NoCanary, ValueError or
+    Never raises for anything that the candidate does. Raises outside.CheckFault, must_fail.NoCanary, ValueError or
     SyntaxError for tests that are wrong by themselves.
     """
     assert check.hidden_tests is not None
@@ -72,7 +72,7 @@ def validate(tests: HiddenTests) -> None:
         f"{path}::{name}"
         for path, text in tests.files.items()
         if path.endswith(".py")
-        for name, _ in canaries.tests(ast.parse(text, path))
+        for name, _ in must_fail.tests(ast.parse(text, path))
     }
     missing = [test for test in tests.expected if test.partition("[")[0] not in there]
     if missing:
@@ -80,4 +80,4 @@ def validate(tests: HiddenTests) -> None:
     if tests.mode == "outside":
         api.parse(tests.api)
     else:
-        canaries.variants(tests.files, random.Random(0))
+        must_fail.variants(tests.files, random.Random(0))

@@ -9,8 +9,8 @@ from schemas.record import Record
 from schemas.topics import VERIFICATION_ALARM, VERIFICATION_CANARY
 from schemas.verification import VerificationAlarm, VerificationCanary
 from services.runtime.core import Output
-from services.verifier import alarms
-from services.verifier.sequential import Sequential
+from services.verifier.assurance import alarms
+from services.verifier.assurance.sequential import Sequential
 
 
 class Standing:

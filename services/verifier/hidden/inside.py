@@ -18,10 +18,10 @@ from services.runtime.jail.limits import JailFault, Usage
 from services.runtime.jail.session import Answer, Closed, Conversation, Pace, Program
 from services.tasks import values
 from services.tasks.fixture import CheckSet, HiddenTests
-from services.verifier import pytest_arguments
 from services.verifier.attribution import Facts
-from services.verifier.canaries import variants
-from services.verifier.measures import IMPORT_CPU_S, Measures
+from services.verifier.hidden import pytest_arguments
+from services.verifier.hidden.measures import IMPORT_CPU_S, Measures
+from services.verifier.hidden.must_fail import variants
 from services.verifier.trial import Bounds, hash_seed
 
 _HOME = "/tmp/tree"  # where a worker lays out what it is sent

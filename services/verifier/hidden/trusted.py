@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from services.runtime.errors import UserError
-from services.verifier import pytest_arguments
+from services.verifier.hidden import pytest_arguments
 
 _SPARE_CPU_S = 30
 

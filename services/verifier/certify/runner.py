@@ -20,8 +20,8 @@ from services.tasks.certificates import Certificate, Mutants, Pool, Tally, decid
 from services.tasks.fixture import CheckSet
 from services.tasks.forgeries import forgeries
 from services.tasks.mutants import CAP, Mutant, equivalent, mutants
-from services.verifier.certify_load import busy, oversubscribed
-from services.verifier.certify_runs import CheckRun, Finding, Probe, Role, run_probes, trial_seed
+from services.verifier.certify.load import busy, oversubscribed
+from services.verifier.certify.runs import CheckRun, Finding, Probe, Role, run_probes, trial_seed
 
 RUNS = 300
 """Clean runs of the reference per judging key: they bound its flake rate at 1 % with 95 % confidence."""

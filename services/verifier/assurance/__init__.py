@@ -1,0 +1,1 @@
+"""The verifier watches itself: known answers among the candidates, quarantine, alarms, unknown rates."""
