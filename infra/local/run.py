@@ -24,7 +24,7 @@ from schemas.policy import PolicyGate, TrainingUpdate
 from schemas.record import Record
 from schemas.verification import VerificationAlarm
 from services.runtime.errors import UserError
-from services.runtime.settings import SECRETS, Kafka, RunSettings, load
+from services.runtime.settings import SECRETS, Kafka, RunSettings, Section, load
 
 INTERRUPTED = 130
 PLAIN_EVERY_S = 5.0
@@ -48,9 +48,9 @@ def open_run(root: Path, config: Path | None, overrides: dict[str, Any]) -> tupl
         return run, load(config, run_dir=str(root), **overrides)
     if run.live_bootstrap() is not None:
         raise UserError("this run is running already", str(root), f"watch it: rollstream tap --run-dir {root} all")
-    there = run.settings()
-    if config is not None or overrides:
-        wanted = load(config, run_dir=str(root), **overrides)
+    wanted = load(config, run_dir=str(root), **overrides) if config is not None or overrides else None
+    there = run.settings(_secrets(wanted) if wanted else {})
+    if wanted is not None:
         different = _differences(wanted, there)
         if different:
             raise UserError(
@@ -58,18 +58,17 @@ def open_run(root: Path, config: Path | None, overrides: dict[str, Any]) -> tupl
                 str(run.config),
                 "leave the settings out to continue it, or choose another --run-dir; nothing was changed",
             )
-        there = _with_secrets(there, wanted)
     return run, there
 
 
-def _with_secrets(there: RunSettings, given: RunSettings) -> RunSettings:
-    """The run's own settings hold no secrets: those of the configuration that was given stand in."""
-    sections: dict[str, Any] = {}
-    for name, section in there:
-        secrets = {key: getattr(getattr(given, name), key) for key in SECRETS if hasattr(section, key)}
-        if secrets:
-            sections[name] = section.model_copy(update=secrets)
-    return there.model_copy(update=sections)
+def _secrets(given: RunSettings) -> dict[str, dict[str, str]]:
+    """The secrets of a configuration by section: a run's own file holds none, those that are given again stand in."""
+    found = {
+        name: {key: value for key, value in section if key in SECRETS and value}
+        for name, section in given
+        if isinstance(section, Section)
+    }
+    return {name: secrets for name, secrets in found.items() if secrets}
 
 
 def _differences(wanted: RunSettings, there: RunSettings) -> list[str]:

@@ -9,6 +9,7 @@ import platform
 import shutil
 import socket
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,11 +64,14 @@ class RunDir:
     def exists(self) -> bool:
         return self.config.exists()
 
-    def settings(self) -> RunSettings:
-        """The configuration as it was used; UserError when the folder holds no run."""
+    def settings(self, secrets: Mapping[str, Mapping[str, str]] | None = None) -> RunSettings:
+        """The configuration as it was used; its file holds no secrets: they come from the environment, or by section.
+
+        Raises UserError when the folder holds no run.
+        """
         if not self.exists():
             raise UserError("this folder holds no run", str(self.root), "give the folder that `rollstream run` made")
-        return load(self.config)
+        return load(self.config, **{name: dict(section) for name, section in (secrets or {}).items()})
 
     def live_bootstrap(self) -> str | None:
         """Address of the running stack's broker; None when no stack of this folder is alive."""
