@@ -65,7 +65,7 @@ def test_a_fixtures_hosts_are_not_its_assessments(host: JailHost, monkeypatch: p
 def test_the_verifier_has_no_word_for_hosts() -> None:
     """A check set carries none, and nothing that the verifier launches or reads names any."""
     assert "hosts" not in CheckSet.__dataclass_fields__
-    for path in Path(services.verifier.__file__).parent.glob("*.py"):
+    for path in Path(services.verifier.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             assert not (isinstance(node, ast.keyword) and node.arg == "hosts"), path.name
             assert not (isinstance(node, ast.Attribute) and node.attr == "hosts"), path.name
