@@ -10,7 +10,9 @@ too: keep it where the agents' credentials do not reach.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +30,15 @@ from services.runtime.archive import Raw, Span
 from services.runtime.cluster import Cluster, said
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings, Store, dump_toml, load
-from services.runtime.store import CorruptObject, MissingObject, ObjectStore, digest_of, open_hidden, open_store
+from services.runtime.store import (
+    CorruptObject,
+    MissingObject,
+    ObjectStore,
+    content_key,
+    digest_of,
+    open_hidden,
+    open_store,
+)
 
 FORMAT = "rollstream.backup/1"
 MANIFEST = "backup.json"
@@ -137,12 +147,21 @@ def _copy_objects(
         objects[key] = target.put_content(data)
         size += len(data)
     for key in sorted(claimed):
-        data = source.get_content(key)
-        target.put_content(data)
-        objects[key] = key
-        size += len(data)
+        with _fetched(source, key) as path:
+            objects[key] = target.put_content(path)
+            size += path.stat().st_size
     say(f"{len(objects)} objects, {size / 2**20:.1f} MB")
     return objects, size
+
+
+@contextlib.contextmanager
+def _fetched(store: ObjectStore, key: str) -> Iterator[Path]:
+    """A content-addressed object, however large, as a verified temporary file."""
+    with tempfile.NamedTemporaryFile(prefix="rollstream-") as out:
+        if content_key(store.get_into(key, out)) != key:
+            raise CorruptObject(f"object {key} in {store} does not hold what its name promises")
+        out.flush()
+        yield Path(out.name)
 
 
 def _files_of(key: str, data: bytes, found: Mapping[tuple[str, int], Span]) -> list[str] | None:
@@ -231,10 +250,10 @@ def copy_in(
     store, hidden = open_store(settings.store), open_hidden(settings)
     for key, content in document["objects"].items():
         target = hidden if key.endswith("/hidden.json") else store
-        data = source.get_content(content)
-        size += len(data)
-        if not target.put_if_absent(key, data) and digest_of(target.get(key)) != content.rpartition("/")[2]:
-            raise UserError(f"another object stands under {key}", str(target), "restore into an empty store")
+        with _fetched(source, content) as path:
+            size += path.stat().st_size
+            if not target.put_if_absent(key, path) and digest_of(target.get(key)) != content.rpartition("/")[2]:
+                raise UserError(f"another object stands under {key}", str(target), "restore into an empty store")
     say(f"{len(document['objects'])} objects, {size / 2**20:.1f} MB")
     total = 0
     with archive.Restorer(cluster) as restorer:

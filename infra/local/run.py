@@ -25,6 +25,7 @@ from schemas.record import Record
 from schemas.verification import VerificationAlarm
 from services.runtime.errors import UserError
 from services.runtime.settings import SECRETS, Kafka, RunSettings, Section, load
+from services.runtime.store import open_hidden, open_store
 
 INTERRUPTED = 130
 PLAIN_EVERY_S = 5.0
@@ -156,7 +157,10 @@ def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
     display = Display(settings)
     display.say(f"run '{settings.run_id}' in {root} (Ctrl-C stops cleanly; the same command goes on)")
     began = time.time()
-    if not settings.base_manifest:
+    if settings.base_manifest:
+        open_store(settings.store)  # wrong or absent: said now, and not in a service's log
+        open_hidden(settings)
+    else:
         settings = prepare(settings, folder, display.preparation)
     require_space(folder.root, 200)
     stack = Stack(folder, settings)

@@ -60,6 +60,7 @@ class Service:
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._beat_at = self.clock.monotonic()
+        self._store_said_at = float("-inf")
         self._watermarks = Watermarks()
         memory = ready_file.with_name(f"{spec.name}.crash.json") if ready_file else None
         self._crashes = CrashMemory(memory, settings.runtime.crash_tries)
@@ -108,7 +109,9 @@ class Service:
         """Before there is a core, a store that is down is waited for as a broker is; afterwards every job decides."""
         if self._driver is None or hasattr(self._driver, "core"):
             raise error
-        self.log.warning("waiting for the object store", error=str(error))
+        if self.clock.monotonic() - self._store_said_at > 10:
+            self._store_said_at = self.clock.monotonic()
+            self.log.warning("waiting for the object store", error=str(error))
         self._turn()
         self._stop.wait(1.0)
 

@@ -15,7 +15,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import IO, Protocol
 from urllib.parse import urlsplit
 
 from services.runtime.errors import UserError
@@ -60,7 +60,7 @@ class ObjectStore(Protocol):
     def get(self, key: str) -> bytes:
         """The object's bytes. Raises MissingObject."""
 
-    def get_into(self, key: str, out: BinaryIO) -> str:
+    def get_into(self, key: str, out: IO[bytes]) -> str:
         """Write the object's bytes into an open file, piece by piece, and return their hexadecimal SHA-256.
 
         What was written is worth something only when nothing was raised and the digest is the expected one.
@@ -152,6 +152,13 @@ def login(settings: Store, service: str) -> Store:
     """The settings with the access key and secret of one service. Raises UserError for a file that cannot be read."""
     key = settings.access_key.replace("{service}", service)
     secret = settings.secret_key
+    if key and not (secret or settings.secret_key_file):
+        raise UserError(
+            f"no secret key is given for {key!r}",
+            settings.url,
+            "set ROLLSTREAM_STORE__SECRET_KEY (or …_HIDDEN_STORE__…) or secret_key_file, or give the configuration "
+            "that holds it: a run's own folder keeps no secrets",
+        )
     if settings.secret_key_file:
         path = Path(settings.secret_key_file.replace("{service}", service))
         try:

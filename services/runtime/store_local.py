@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from services.runtime.errors import UserError
 from services.runtime.store import ContentAddressed, MissingObject, StoreFull, checked_key
@@ -119,7 +119,7 @@ class LocalStore(ContentAddressed):
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise MissingObject(key, str(self)) from None
 
-    def get_into(self, key: str, out: BinaryIO) -> str:
+    def get_into(self, key: str, out: IO[bytes]) -> str:
         """See ObjectStore."""
         seen = hashlib.sha256()
         try:

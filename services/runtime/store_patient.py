@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import IO, TypeVar
 
 from services.runtime.store import ContentAddressed, ObjectStore, StoreUnavailable
 
@@ -42,7 +42,7 @@ class PatientStore(ContentAddressed):
         """See ObjectStore."""
         return self._insist(lambda: self._store.get(key))
 
-    def get_into(self, key: str, out: BinaryIO) -> str:
+    def get_into(self, key: str, out: IO[bytes]) -> str:
         """See ObjectStore."""
         start = out.tell()
 

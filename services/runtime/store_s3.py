@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import urllib3
 from minio import Minio
@@ -154,7 +154,7 @@ class S3Store(ContentAddressed):
         data: bytes = self._call("get", key, read)
         return data
 
-    def get_into(self, key: str, out: BinaryIO) -> str:
+    def get_into(self, key: str, out: IO[bytes]) -> str:
         """See ObjectStore."""
         name = self._name(key)
 

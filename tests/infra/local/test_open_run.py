@@ -2,7 +2,7 @@
 
 import pytest
 
-from infra.local.run import open_run
+from infra.local.run import open_run, run
 from infra.local.rundir import RunDir
 from services.runtime.errors import UserError
 from services.runtime.settings import load
@@ -36,3 +36,12 @@ def test_secrets_come_from_the_configuration_that_is_given_again(tmp_path):
     config.write_text(CONFIG.replace("updates = 3", "updates = 4").replace("s3://hidden", "s3://other"))
     with pytest.raises(UserError, match=r"hidden_store\.url, dispatch\.updates|dispatch\.updates, hidden_store\.url"):
         open_run(root, config, {})
+
+
+def test_a_run_without_its_secret_says_so_before_anything_is_started(tmp_path):
+    root = tmp_path / "run"
+    store = {"url": "s3://runs", "endpoint": "127.0.0.1:1", "access_key": "us", "secret_key": "open"}
+    RunDir(root).create(load(None, run_dir=str(root), store=store, base_manifest="made"))
+    with pytest.raises(UserError, match="no secret key is given for 'us'"):
+        run(root, None, {})
+    assert not (root / "stack.json").exists()
