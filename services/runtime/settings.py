@@ -25,6 +25,7 @@ class Kafka(Section):
     bootstrap: str = ""
     partitions: int = Field(4, ge=1, le=1024, description="count of every grouped topic")
     replication: int = Field(1, ge=1)
+    min_in_sync: int = Field(0, ge=0, description="copies that an acknowledgement promises; 0: all but one")
     compression: Literal["none", "zstd", "lz4"] = "zstd"
     session_timeout_ms: int = Field(6_000, ge=1_000)
     tls: bool = Field(False, description="speak TLS; without ca_file the system's authorities are trusted")
@@ -47,7 +48,14 @@ class Kafka(Section):
             raise ValueError("mechanism PLAIN sends the password as it is: it needs tls = true")
         if bool(self.cert_file) != bool(self.key_file):
             raise ValueError("cert_file and key_file belong together")
+        if self.min_in_sync > self.replication:
+            raise ValueError(f"min_in_sync = {self.min_in_sync} of {self.replication} copies: nothing could be written")
         return self
+
+    @property
+    def in_sync(self) -> int:
+        """Copies that must hold a record before it is acknowledged: so many brokers less one may die at once."""
+        return self.min_in_sync or max(1, self.replication - 1)
 
 
 class Runtime(Section):
@@ -165,7 +173,8 @@ class Verifier(Section):
     canary_share: float = Field(0.02, ge=0, le=0.5, description="known answers judged beside the candidates")
     audit_share: float = Field(0.02, ge=0, le=0.5, description="passes that are judged again, harder")
     unknown_alarm_rate: float = Field(0.2, gt=0, le=1, description="unknown verdicts of one version above this: alarm")
-    unknown_alarm_count: int = Field(40, ge=1, description="verdicts of a version before its unknown rate counts")
+    exploit_alarm_rate: float = Field(0.1, gt=0, le=1, description="passes of one version with exploit findings")
+    alarm_count: int = Field(40, ge=1, description="verdicts of a version before one of its rates counts")
 
     @model_validator(mode="after")
     def _priority(self) -> Verifier:

@@ -17,8 +17,8 @@ from services.verifier import report, retries
 from services.verifier.admission import Admitted, Refused, admit
 from services.verifier.assurance import alarms
 from services.verifier.assurance.known_answers import Chance, KnownAnswer, KnownAnswers
+from services.verifier.assurance.shares import Shares
 from services.verifier.assurance.standing import Standing
-from services.verifier.assurance.unknowns import UnknownRates
 from services.verifier.candidate import LEAKS, Candidate, CertificateOf, Identity, Task, Tasks, Unjudgeable, task_of
 from services.verifier.echoes import Echoes
 from services.verifier.judge import Course, Judgement
@@ -83,8 +83,10 @@ class VerifierCore(BaseCore):
         self._reusable: OrderedDict[tuple[str, ...], tuple[Judgement, Identity]] = OrderedDict()
         self.standing = Standing()
         """Canaries, quarantines and alarms, to read from."""
-        self.unknowns = UnknownRates(settings.unknown_alarm_rate, settings.unknown_alarm_count)
-        """Unknown verdicts per policy version, to read from."""
+        self.unknowns = Shares(settings.unknown_alarm_rate, settings.alarm_count)
+        """Unknown verdicts per policy version, to read from: a rise is laundering until shown otherwise."""
+        self.exploits = Shares(settings.exploit_alarm_rate, settings.alarm_count)
+        """Passes per policy version in whose candidate or tool calls exploit watch found something, to read from."""
         self.tally = Tally()
         """Counts behind the estimates of false accepts, to read from."""
 
@@ -96,6 +98,11 @@ class VerifierCore(BaseCore):
     def unknown_rate(self, age: int) -> float:
         """Unknown share of the verdicts of the newest version (age 0), the one before it (1), ...; NaN without any."""
         share = self.unknowns.latest(age)
+        return math.nan if share is None else share.rate
+
+    def exploit_rate(self, age: int) -> float:
+        """Share of the passes of a version in which exploit watch found something; NaN without passes."""
+        share = self.exploits.latest(age)
         return math.nan if share is None else share.rate
 
     def false_share(self, age: int, by: str, upper: bool) -> float:
@@ -336,5 +343,9 @@ class VerifierCore(BaseCore):
         share = self.unknowns.note(verdict.policy_version, verdict.verdict == "unknown")
         if share is not None:
             self.standing.owe(alarms.unknown_rate(verdict, share, self._settings.unknown_alarm_rate))
+        if verdict.verdict == "pass":
+            share = self.exploits.note(verdict.policy_version, bool(verdict.findings))
+            if share is not None:
+                self.standing.owe(alarms.exploits(verdict, share, self._settings.exploit_alarm_rate))
         if verdict.verdict == "unknown" and verdict.cause == LEAK:
             self.standing.owe(alarms.leak(verdict))

@@ -78,7 +78,15 @@ class StoredTasks:
 # What decides a verdict beside verifier and jail, and settings that decide none.
 _TASK_FILES = ("answers.py", "api.py", "comparators.py", "fixture.py", "objects.py", "oracle.py", "values.py")
 _NO_VERDICT = frozenset(
-    {"workers", "retry_backoff_s", "canary_share", "audit_share", "unknown_alarm_rate", "unknown_alarm_count"}
+    {
+        "workers",
+        "retry_backoff_s",
+        "canary_share",
+        "audit_share",
+        "unknown_alarm_rate",
+        "exploit_alarm_rate",
+        "alarm_count",
+    }
 )
 
 

@@ -29,12 +29,16 @@ def register(core: VerifierCore, registry: CollectorRegistry) -> None:
         for outcome in ("right", "wrong", "unknown"):
             canaries.labels(kind, outcome).set_function(partial(standing.tallied, kind, outcome))
     unknown = Gauge("rlvr_verifier_unknown_rate", "unknown share of a version's verdicts", ("age",), registry=registry)
+    exploits = Gauge(
+        "rlvr_verifier_exploit_rate", "share of a version's passes with exploit findings", ("age",), registry=registry
+    )
     false = Gauge(
         "rlvr_verifier_false_accept_share", "estimated share of wrong candidates among a version's passes",
         ("age", "by", "value"), registry=registry,
     )  # fmt: skip
     for age in range(VERSIONS):
         unknown.labels(str(age)).set_function(partial(core.unknown_rate, age))
+        exploits.labels(str(age)).set_function(partial(core.exploit_rate, age))
         for by in ("canaries", "audits"):
             for value in ("mean", "upper95"):
                 false.labels(str(age), by, value).set_function(partial(core.false_share, age, by, value == "upper95"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
 from services.verifier.assurance.sequential import Sequential
-from services.verifier.assurance.unknowns import Share
+from services.verifier.assurance.shares import Share
 
 ALWAYS_WRONG = "always_wrong"
 """Cause of an audit in which every check run gave a wrong answer: nothing like what passed before."""
@@ -80,9 +80,29 @@ def unknown_rate(verdict: VerificationVerdict, share: Share, bound: float) -> Ve
         task_id=None,
         check_digest=None,
         policy_version=share.version,
-        count=share.unknown,
+        count=share.count,
         total=share.total,
         bound=bound,
-        detail=f"{share.unknown} of {share.total} verdicts of version {share.version} are unknown",
+        detail=f"{share.count} of {share.total} verdicts of version {share.version} are unknown",
+        raised_ms=verdict.verification_ended_ms,
+    )
+
+
+def exploits(verdict: VerificationVerdict, share: Share, bound: float) -> VerificationAlarm:
+    """Too many passes of one policy version look like gaming: somebody should read some of them."""
+    words = ", ".join(verdict.findings or ())
+    return VerificationAlarm(
+        run_id=verdict.run_id,
+        alarm_id=f"exploits:{share.version}",
+        kind="exploits",
+        severity="warn",
+        task_id=None,
+        check_digest=None,
+        policy_version=share.version,
+        count=share.count,
+        total=share.total,
+        bound=bound,
+        detail=f"{share.count} of {share.total} passes of version {share.version} have exploit findings; "
+        f"{verdict.trial_id}: {words or 'none'}",
         raised_ms=verdict.verification_ended_ms,
     )

@@ -242,7 +242,7 @@ def test_a_solved_leak_canary_is_no_reward_and_stops_the_line() -> None:
 
 
 def test_the_unknown_rate_of_a_version_raises_one_alarm() -> None:
-    world = World(unknown_alarm_rate=0.25, unknown_alarm_count=8)
+    world = World(unknown_alarm_rate=0.25, alarm_count=8)
     for member in range(6):
         world.judge(member)
     for member in range(6, 12):
@@ -254,6 +254,21 @@ def test_the_unknown_rate_of_a_version_raises_one_alarm() -> None:
     assert (alarm.policy_version, alarm.count, alarm.total, alarm.bound) == (3, 3, 9, 0.25)
     assert world.core.unknown_rate(0) == 1.0
     assert world.core.unknown_rate(1) == 0.5
+
+
+def test_passes_that_look_like_gaming_raise_one_alarm_per_version() -> None:
+    """A finding is no verdict: the candidate keeps its pass, and a person is told when there are many."""
+    world = World(exploit_alarm_rate=0.5, alarm_count=4)
+    for member in range(3):
+        assert world.judge(member, tool_findings=("test_probe",)) == "pass ok"
+    assert world.alarms() == []
+    for member in range(3, 6):
+        world.judge(member, tool_findings=("test_probe",))
+    assert world.alarms() == [("exploits", "warn")]
+    (alarm,) = world.found(VerificationAlarm)
+    assert (alarm.policy_version, alarm.count, alarm.total) == (3, 4, 4)
+    assert "test_probe" in alarm.detail
+    assert world.core.exploit_rate(0) == 1.0
 
 
 def certified(state: str) -> Certificate:

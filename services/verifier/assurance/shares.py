@@ -1,4 +1,4 @@
-"""Share of unknown verdicts per policy version: a rise with training is laundering until shown otherwise."""
+"""Shares of verdicts per policy version that should stay small: a rise with training wants an explanation."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ REMEMBERED = 64
 
 @dataclass
 class Share:
-    """Unknown verdicts of one version among all its final ones."""
+    """Verdicts of one version of which something is counted, and how many there are."""
 
     version: int
-    unknown: int = 0
+    count: int = 0
     total: int = 0
 
     @property
     def rate(self) -> float:
-        return self.unknown / self.total if self.total else 0.0
+        return self.count / self.total if self.total else 0.0
 
 
-class UnknownRates:
+class Shares:
     """Counts of the latest versions since this process started, over the partitions that it owns."""
 
     def __init__(self, alarm_rate: float, alarm_count: int) -> None:
@@ -29,8 +29,8 @@ class UnknownRates:
         self._alarm_count = alarm_count
         self._shares: OrderedDict[int, Share] = OrderedDict()
 
-    def note(self, version: int, unknown: bool) -> Share | None:
-        """Count a final verdict; the version's share when that is above the alarm rate over enough verdicts.
+    def note(self, version: int, counts: bool) -> Share | None:
+        """Take in a final verdict; the version's share when that is above the alarm rate over enough verdicts.
 
         A trial that never reached the policy (version below 0) belongs to no version.
         """
@@ -38,7 +38,7 @@ class UnknownRates:
             return None
         share = self._shares.setdefault(version, Share(version))
         share.total += 1
-        share.unknown += unknown
+        share.count += counts
         while len(self._shares) > REMEMBERED:
             del self._shares[min(self._shares)]
         return share if share.total >= self._alarm_count and share.rate > self._alarm_rate else None
