@@ -36,9 +36,11 @@ def group_id(number: int) -> str:
     return f"{RUN}/{number:08d}"
 
 
-def calls(trial: str, attempt: int = 0, turns: int = 2, split: str = "train", version: int = 0, **changes):
+def calls(
+    trial: str, attempt: int = 0, turns: int = 2, split: str = "train", version: int = 0, prompt=(1, 2, 3), **changes
+):
     """The records of one attempt: every turn appends two ids to what went before."""
-    made, prefix = [], np.array([1, 2, 3], np.int32)
+    made, prefix = [], np.array(prompt, np.int32)
     start = int(hashlib.sha256(trial.encode()).hexdigest(), 16) % 50
     for turn in range(turns):
         appended = prefix if turn == 0 else np.array([7, 8], np.int32)
