@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
+
+_SLEW = 0.1
+"""A wall clock that was set is followed by at most this many seconds per second."""
 
 
 class Clock(Protocol):
@@ -17,13 +22,28 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's own clocks. Wall time that is set while a process runs is followed slowly, not at once: deadlines
+    of cores are differences of `now_ms`, and a step of an hour must neither end nor stretch them by more than a tenth.
+    """
+
+    def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """`wall` and `monotonic` give seconds."""
+        self._wall, self._monotonic = wall, monotonic
+        self._lock = threading.Lock()
+        self._at = monotonic()
+        self._time = wall()
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        with self._lock:
+            at = self._monotonic()
+            passed = max(0.0, at - self._at)
+            self._at = at
+            ahead = self._wall() - (self._time + passed)
+            self._time += passed + max(-_SLEW * passed, min(_SLEW * passed, ahead))
+            return int(self._time * 1000)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return self._monotonic()
 
 
 class Deadline:
