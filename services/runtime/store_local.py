@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import IO
 
 from services.runtime.errors import UserError
-from services.runtime.store import ContentAddressed, MissingObject, StoreFull, checked_key
+from services.runtime.store import ContentAddressed, MissingObject, StoreFull, StoreUnavailable, checked_key
 
 _TEMPORARY = ".incoming"
 _PIECE = 1024 * 1024
+_AWAY = {errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV}
+"""What a file system over a network says while it does not answer."""
 
 
 class LocalStore(ContentAddressed):
@@ -87,17 +89,32 @@ class LocalStore(ContentAddressed):
                     os.fsync(out.fileno())
             yield temporary
         except OSError as e:
-            if e.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise StoreFull(
-                    f"no space left for object {key}", str(self._root), "free space there, then start again: "
-                    "nothing that was stored is lost, and the object will be written again",
-                ) from e  # fmt: skip
-            if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise UserError(f"object {key} cannot be written: {e.strerror}", str(self._root), "check rights") from e
-            raise
+            raise self._told(e, f"object {key} cannot be written") from e
         finally:
             if temporary:
                 Path(temporary).unlink(missing_ok=True)
+
+    def _told(self, e: OSError, what: str) -> OSError | UserError:
+        """The error as a person or a waiting job needs it; as it is where it says nothing of the store."""
+        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StoreFull(
+                f"no space left: {what}", str(self._root), "free space there, then start again: "
+                "nothing that was stored is lost, and the object will be written again",
+            )  # fmt: skip
+        if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return UserError(f"{what}: {e.strerror}", str(self._root), "check rights")
+        if e.errno in _AWAY or not self._is_there:
+            return StoreUnavailable(f"{what}: {e.strerror}", str(self._root), "mount it again, or restore the folder")
+        return e
+
+    @property
+    def _is_there(self) -> bool:
+        """Whether the store's own folder is: one that was unmounted holds no objects, and lost none."""
+        return (self._root / _TEMPORARY).is_dir()
+
+    def _absent(self, key: str) -> Exception:
+        gone = FileNotFoundError(errno.ENOENT, "the store's folder is gone")
+        return MissingObject(key, str(self)) if self._is_there else self._told(gone, f"object {key} cannot be read")
 
     def _sync_folder(self, folder: Path) -> None:
         if not self._fsync:
@@ -117,26 +134,36 @@ class LocalStore(ContentAddressed):
         try:
             return self._path(key).read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise MissingObject(key, str(self)) from None
+            raise self._absent(key) from None
+        except OSError as e:
+            raise self._told(e, f"object {key} cannot be read") from e
 
     def get_into(self, key: str, out: IO[bytes]) -> str:
         """See ObjectStore."""
         seen = hashlib.sha256()
         try:
-            with self._path(key).open("rb") as source:
-                while piece := source.read(_PIECE):
-                    seen.update(piece)
-                    out.write(piece)
+            source = self._path(key).open("rb")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise MissingObject(key, str(self)) from None
+            raise self._absent(key) from None
+        except OSError as e:
+            raise self._told(e, f"object {key} cannot be read") from e
+        with source:
+            while piece := source.read(_PIECE):
+                seen.update(piece)
+                out.write(piece)
         return seen.hexdigest()
 
     def exists(self, key: str) -> bool:
         """See ObjectStore."""
-        return self._path(key).is_file()
+        there = self._path(key).is_file()
+        if not there and not self._is_there:
+            raise self._absent(key)
+        return there
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """See ObjectStore."""
+        if not self._is_there:
+            raise self._absent(prefix)
         folder = self._root / prefix.rpartition("/")[0]
         found = []
         for here, folders, files in os.walk(folder):

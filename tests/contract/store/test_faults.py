@@ -1,6 +1,7 @@
 """What a person can cause, each as one clear message: full disk, missing bucket, wrong keys, nobody there."""
 
 import http.server
+import io
 import os
 import shutil
 import subprocess
@@ -171,6 +172,23 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     with pytest.raises(UserError, match="cannot be made") as caught:
         open_store(Store(url=f"file://{tmp_path}/file/store"))
     mended(caught)
+
+
+def test_a_folder_that_is_gone_for_a_while(tmp_path):
+    """An unmounted store is down: what was in it is neither lost nor "missing"."""
+    store, away = LocalStore(tmp_path / "store"), tmp_path / "away"
+    store.put("a", b"1")
+    (tmp_path / "store").rename(away)
+    for use in (
+        lambda: store.get("a"), lambda: store.get_into("a", io.BytesIO()), lambda: store.exists("a"),
+        lambda: [*store.list()], lambda: store.put("b", b"2"), lambda: store.put_if_absent("b", b"2"),
+    ):  # fmt: skip
+        with pytest.raises(StoreUnavailable) as caught:
+            use()
+        mended(caught)
+    away.rename(tmp_path / "store")
+    assert store.get("a") == b"1"
+    assert store.put_if_absent("b", b"2")
 
 
 @pytest.fixture
