@@ -1,20 +1,27 @@
 """Large objects on a real S3 server: in parts, whole or not at all, never over another, and no debris."""
 
+import io
+import json
+import lzma
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 import tracemalloc
+import urllib.request
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from services.runtime import store_multipart
+from services.runtime.checkpoints import CheckpointMeta, fetch_checkpoint, load_manifest, publish_checkpoint
 from services.runtime.store import MissingObject, StoreUnavailable, open_store
 from services.runtime.store_multipart import abort_abandoned
+from tests.s3 import free_port
 
 ROOT = Path(__file__).parents[3]
 MIB = 1024 * 1024
@@ -153,3 +160,55 @@ def test_an_error_that_comes_with_status_200_is_an_error(settings, tmp_path, mon
     path = file_of(tmp_path / "some", 1, b"e")
     with pytest.raises(StoreUnavailable, match="InternalError"):
         store.put_if_absent("runs/r/some", path)
+
+
+@pytest.fixture
+def cut_at(shared_equipment, s3_server, tmp_path):
+    """A function that makes every answer of the server end after so many bytes, and the endpoint where it does."""
+    packed = shared_equipment / "toxiproxy" / "toxiproxy-server.xz"
+    if not packed.is_file():
+        pytest.skip(f"no toxiproxy: {packed} is absent")
+    binary = tmp_path / "toxiproxy"
+    with lzma.open(packed) as source, binary.open("wb") as out:
+        shutil.copyfileobj(source, out)
+    binary.chmod(0o755)
+    control, port = free_port(), free_port()
+
+    def post(path, body):
+        request = urllib.request.Request(f"http://127.0.0.1:{control}/{path}", json.dumps(body).encode())
+        urllib.request.urlopen(request, timeout=10).close()
+
+    child = subprocess.Popen([binary, "-port", str(control)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        proxy = {"name": "s3", "listen": f"127.0.0.1:{port}", "upstream": s3_server.endpoint, "enabled": True}
+        for _ in range(100):
+            try:
+                post("proxies", proxy)
+                break
+            except OSError:
+                time.sleep(0.1)
+        cut = {"type": "limit_data", "stream": "downstream"}
+        yield f"127.0.0.1:{port}", lambda size: post("proxies/s3/toxics", {**cut, "attributes": {"bytes": size}})
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_download_that_ends_too_early_is_no_object(cut_at, settings, tmp_path):
+    """Half of a checkpoint never becomes one: the connection that closes in the middle is an outage."""
+    endpoint, cut = cut_at
+    store = open_store(settings.model_copy(update={"endpoint": endpoint}))
+    key = store.put_content(b"w" * 2_000_000)
+    meta = CheckpointMeta("r", 1)
+    manifest = load_manifest(store, *publish_checkpoint(store, {"model": b"w" * 2_000_000}, meta))
+    cut(300_000)
+    for use in (
+        lambda: store.get(key),
+        lambda: store.get_into(key, io.BytesIO()),
+        lambda: fetch_checkpoint(store, manifest, tmp_path / "out"),
+    ):
+        with pytest.raises(StoreUnavailable):
+            use()
+    assert list((tmp_path / "out").iterdir()) == []
+    fetch_checkpoint(open_store(settings), manifest, tmp_path / "out")
+    assert (tmp_path / "out" / "model").stat().st_size == 2_000_000
