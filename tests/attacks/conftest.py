@@ -20,7 +20,7 @@ def backend_of(request: pytest.FixtureRequest, slots: int) -> Iterator[Backend]:
         with contextlib.contextmanager(jail_host)(slots) as host:
             yield host
         return
-    from services.runtime.jail.docker_host import DockerHost
+    from services.runtime.jail.docker.host import DockerHost
 
     url = request.getfixturevalue("engine")
     with DockerHost(Isolation(backend="docker", docker_url=url), slots) as host:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from services.runtime.errors import UserError
-from services.runtime.jail.docker_host import DockerHost
+from services.runtime.jail.docker.host import DockerHost
 from services.runtime.jail.limits import Limits
 from services.runtime.jail.session import Server
 from services.runtime.settings import Isolation

@@ -127,7 +127,7 @@ def _bubblewrap(settings: Isolation, slots: int) -> Backend:
 
 
 def _docker(settings: Isolation, slots: int) -> Backend:
-    from services.runtime.jail.docker_host import DockerHost
+    from services.runtime.jail.docker.host import DockerHost
 
     return DockerHost(settings, slots)
 

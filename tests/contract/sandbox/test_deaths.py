@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from services.runtime.errors import UserError
-from services.runtime.jail import docker_host
 from services.runtime.jail.backend import Backend, open_backend
 from services.runtime.jail.cgroup import Layout, own_groups
-from services.runtime.jail.docker_host import DockerHost
+from services.runtime.jail.docker import host as docker_host
+from services.runtime.jail.docker.host import DockerHost
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import MIB, JailFault, Limits
 from services.runtime.settings import Isolation

@@ -17,7 +17,7 @@ import pytest
 from services.runtime.errors import UserError
 from services.runtime.jail import tree
 from services.runtime.jail.backend import Options, open_backend
-from services.runtime.jail.docker_image import archive
+from services.runtime.jail.docker.image import archive
 from services.runtime.settings import Isolation
 from tests.contract.sandbox.asking import FETCH, ask, said, serving
 from tests.services.docker_engine import ROOT

@@ -9,7 +9,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.runtime.jail.docker_pump import Demultiplexer, Pump
+from services.runtime.jail.docker.pump import Demultiplexer, Pump
 
 FRAMES = st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(max_size=300)), max_size=20)
 

@@ -13,7 +13,7 @@ from services.runtime.jail.limits import MIB, JailFault, Limits, Usage
 from services.runtime.jail.session import Program, Transcript, run_trial
 
 if TYPE_CHECKING:
-    from services.runtime.jail.docker_host import DockerHost
+    from services.runtime.jail.docker.host import DockerHost
 
 _BOOT_S = 30.0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from services.runtime.jail import cgroup
-from services.runtime.jail.docker_group import PREFIX, leftovers, remove
+from services.runtime.jail.docker.group import PREFIX, leftovers, remove
 from services.runtime.jail.instance import MAX_INSTANCES, SLOTS, Instance, lock_folder
 
 LABEL = "rollstream.jail"

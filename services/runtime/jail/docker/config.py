@@ -11,8 +11,8 @@ from typing import Any
 from services.runtime.jail import seccomp, tree
 from services.runtime.jail.backend import Options
 from services.runtime.jail.bubblewrap import environment, rlimits
-from services.runtime.jail.docker_group import Evidence
-from services.runtime.jail.docker_image import Image
+from services.runtime.jail.docker.group import Evidence
+from services.runtime.jail.docker.image import Image
 from services.runtime.jail.limits import Limits
 
 _ENOSYS = 38
@@ -102,6 +102,7 @@ def _host(
     bounds = rlimits(limits, own_user=True, grouped=True)
     host: dict[str, Any] = {
         "NetworkMode": "none",
+        "Sysctls": {"net.ipv4.ping_group_range": "1 0"},  # the engine would open it to everybody
         "IpcMode": "none",  # private, and no /dev/shm to write to
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],

@@ -15,13 +15,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from services.runtime.errors import UserError
-from services.runtime.jail import docker_config, docker_image
 from services.runtime.jail.backend import PLAIN, Options, Runtime
-from services.runtime.jail.docker_events import Events
-from services.runtime.jail.docker_group import Ended, Evidence, detect
-from services.runtime.jail.docker_image import Image
-from services.runtime.jail.docker_instance import LABEL, DockerInstance
-from services.runtime.jail.docker_pump import Pump
+from services.runtime.jail.docker import config as docker_config
+from services.runtime.jail.docker import image as docker_image
+from services.runtime.jail.docker.events import Events
+from services.runtime.jail.docker.group import Ended, Evidence, detect
+from services.runtime.jail.docker.image import Image
+from services.runtime.jail.docker.instance import LABEL, DockerInstance
+from services.runtime.jail.docker.pump import Pump
 from services.runtime.jail.instance import SLOTS
 from services.runtime.jail.limits import JailFault, Limits, Usage
 from services.runtime.jail.network import Proxies
@@ -159,7 +160,7 @@ class DockerHost:
 
     def check(self) -> None:
         """Run the escape self-test. Raises UserError with every deviation in one message."""
-        from services.runtime.jail import docker_selftest
+        from services.runtime.jail.docker import selftest as docker_selftest
 
         docker_selftest.check(self)
 
