@@ -85,9 +85,9 @@ GROUP_ADMISSION = _grouped(
 POLICY_PUBLISHED = _control(
     "policy.published.v1", PolicyPublished, ("trainer",), ("gate", "admission", "trainer"), compacted=True
 )
-POLICY_GATE = _control("policy.gate.v1", PolicyGate, ("gate",), ("sampler", "dispatch", "gate"))
+POLICY_GATE = _control("policy.gate.v1", PolicyGate, ("gate",), ("sampler", "dispatch", "gate", "admission"))
 TRAINING_UPDATE = _control("training.update.v1", TrainingUpdate, ("trainer",), ("dispatch", "trainer"))
-EVALUATION_RESULT = _control("evaluation.result.v1", EvaluationResult, ("gate",), ("dispatch",))
+EVALUATION_RESULT = _control("evaluation.result.v1", EvaluationResult, ("gate",), ("dispatch", "gate"))
 
 ALL: tuple[Topic, ...] = (
     ROLLOUT_REQUESTED,
