@@ -10,25 +10,27 @@ from schemas.topics import ALL, dead_letter
 
 READERS = ("monitor", "recorder")
 """Read every topic, write none, belong to no group."""
+OPERATOR = "operator"
+"""Makes topics and looks at what groups have committed; neither reads nor writes a record."""
 
 
 @dataclass(frozen=True, order=True)
 class Rule:
-    """`principal` (a service's name) may read or write one topic, or be a member of one consumer group.
+    """`principal` (a service's name) may do one thing with one topic or one consumer group.
 
-    Kafka lets whoever may read or write a topic also describe it; everything that no rule allows is denied.
+    To read a group is to be its member; whoever may read or write may also describe. What no rule allows is denied.
     """
 
     principal: str
-    operation: Literal["read", "write"]
+    operation: Literal["read", "write", "create", "describe"]
     kind: Literal["topic", "group"]
     name: str
 
 
 def principals() -> tuple[str, ...]:
-    """Every service that touches a topic, and the readers."""
+    """Every service that touches a topic, the readers and the operator."""
     named = {service for topic in ALL for service in (*topic.producers, *topic.consumers)}
-    return tuple(sorted(named | set(READERS)))
+    return tuple(sorted(named | {*READERS, OPERATOR}))
 
 
 def group_of(run_id: str, service: str) -> str:
@@ -54,7 +56,10 @@ def _rules(run_id: str) -> Iterator[Rule]:
             yield Rule(service, "read", "group", group_of(run_id, service))
             if letters:
                 yield Rule(service, "write", "topic", letters)
-        for reader in READERS:
-            yield Rule(reader, "read", "topic", topic.name)
-            if letters:
-                yield Rule(reader, "read", "topic", letters)
+        for name in filter(None, (topic.name, letters)):
+            for reader in READERS:
+                yield Rule(reader, "read", "topic", name)
+            yield Rule(OPERATOR, "create", "topic", name)
+            yield Rule(OPERATOR, "describe", "topic", name)
+    for service in principals():
+        yield Rule(OPERATOR, "describe", "group", group_of(run_id, service))

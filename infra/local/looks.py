@@ -87,6 +87,10 @@ def list_topics(config: Path | None, create: bool, grant: bool = False, plain: s
     from services.runtime.settings import load
 
     settings = load(config)
+    if grant:
+        from services.runtime.access_admin import grant as grant_access
+
+        print(f"{grant_access(settings, plain)} rules stand for run {settings.run_id!r}")
     if create:
         from services.runtime.errors import UserError
         from services.runtime.topics_admin import ensure_topics
@@ -94,10 +98,6 @@ def list_topics(config: Path | None, create: bool, grant: bool = False, plain: s
         if not settings.kafka.bootstrap:
             raise UserError("kafka.bootstrap is empty", do="set ROLLSTREAM_KAFKA__BOOTSTRAP to a cluster's address")
         ensure_topics(settings)
-    if grant:
-        from services.runtime.access_admin import grant as grant_access
-
-        print(f"{grant_access(settings, plain)} rules stand for run {settings.run_id!r}")
     table = Table("topic", "key", "partitions", "keeps", "dead letters", "written by", "read by")
     for topic in ALL:
         keeps = "latest per key" if topic.compacted else f"{topic.retention_ms / 86_400_000:g} d"

@@ -13,22 +13,27 @@ from kafka.admin import (
 )
 from kafka.errors import KafkaError
 
-from schemas.access import Rule, principals, rules
+from schemas.access import OPERATOR, Rule, principals, rules
 from services.runtime.cluster import connection, password_of, username_of
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings
 
-OPERATOR = "operator"
-"""The principal that makes topics, users and rules; it needs the cluster's own administration rights."""
-_OPERATIONS = {"read": ACLOperation.READ, "write": ACLOperation.WRITE}
+_OPERATIONS = {
+    "read": ACLOperation.READ,
+    "write": ACLOperation.WRITE,
+    "create": ACLOperation.CREATE,
+    "describe": ACLOperation.DESCRIBE,
+}
 _KINDS = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
 
 
 def grant(settings: RunSettings, plain: str = "") -> int:
     """Make or renew every principal's SCRAM password and its rules; returns how many rules there are.
 
-    As often as one likes: rules that are there stay. `plain`: addresses of a listener on which the operator needs no
-    login (a cluster that has no users yet). Raises UserError when the cluster refuses, or a secret cannot be read.
+    As often as one likes: rules that are there stay. It takes a right that no rule gives, to alter the cluster: either
+    the operator was given it by whoever owns the cluster, or `plain` are the addresses of a listener on which that is
+    everybody's (a cluster that has no users yet). Raises UserError when the cluster refuses, or a secret cannot be
+    read.
     """
     kafka = settings.kafka
     if "{service}" not in kafka.username or not kafka.mechanism.startswith("SCRAM"):
