@@ -54,7 +54,7 @@ class Kafka(Section):
 
     @property
     def in_sync(self) -> int:
-        """Copies that must hold a record before it is acknowledged: so many brokers less one may die at once."""
+        """Copies that hold a record once it is acknowledged; it survives the loss of all of them but one."""
         return self.min_in_sync or max(1, self.replication - 1)
 
 
@@ -251,6 +251,16 @@ class Evaluation(Section):
     every: int = Field(0, ge=0, description="also after every so many updates; 0: never")
 
 
+class Scale(Section):
+    """How many instances of a service the laptop stack starts; they share the partitions."""
+
+    sampler: int = Field(1, ge=1)
+    sandbox: int = Field(1, ge=1)
+    verifier: int = Field(1, ge=1)
+    closure: int = Field(1, ge=1)
+    admission: int = Field(1, ge=1)
+
+
 class ColdStart(Section):
     """Supervised start on generated repair traces of the training families."""
 
@@ -301,6 +311,7 @@ class RunSettings(BaseSettings):
     trainer: Trainer = Trainer()
     gate: Gate = Gate()
     evaluation: Evaluation = Evaluation()
+    scale: Scale = Scale()
     # Filled in by whoever prepares a run: content digests of what lies in the object store.
     taskset_digest: str = ""
     base_manifest: str = Field("", description="object-store key of the version-0 checkpoint manifest")

@@ -16,11 +16,12 @@ from services.runtime.settings import RunSettings
 def declared(settings: RunSettings) -> dict[str, tuple[int, dict[str, str]]]:
     """Name -> (partition count, configuration) of every topic, dead letters included."""
     out: dict[str, tuple[int, dict[str, str]]] = {}
+    durable = {"min.insync.replicas": str(settings.kafka.in_sync)} if settings.kafka.replication > 1 else {}
     for topic in ALL:
         count = topic.partitions(settings.kafka.partitions)
-        out[topic.name] = (count, topic.config())
+        out[topic.name] = (count, topic.config() | durable)
         if letters := dead_letter(topic):
-            out[letters] = (count, _dead_letter_config(topic))
+            out[letters] = (count, _dead_letter_config(topic) | durable)
     return out
 
 
