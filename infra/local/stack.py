@@ -30,16 +30,25 @@ def broker_process(run: RunDir) -> ProcessSpec:
     return ProcessSpec(BROKER, "infra.broker", arguments, ready, run.logs / "broker.log")
 
 
-def service_process(run: RunDir, name: str, bootstrap: str, secrets: Mapping[str, str]) -> ProcessSpec:
-    """One service of the run; `secrets` are environment variables."""
-    ready = run.ready / f"{name}.json"
+def instances(settings: RunSettings, service: str) -> list[str]:
+    """Process names of a service's instances: `verifier`, `verifier-2`, …"""
+    count = getattr(settings.scale, service, 1)
+    return [service, *(f"{service}-{number}" for number in range(2, count + 1))]
+
+
+def service_process(
+    run: RunDir, name: str, bootstrap: str, secrets: Mapping[str, str], instance: str = ""
+) -> ProcessSpec:
+    """One service of the run; `secrets` are environment variables, `instance` its process name where there are more."""
+    instance = instance or name
+    ready = run.ready / f"{instance}.json"
     arguments = ("up", "--service", name, "--config", str(run.config), "--ready-file", str(ready))
     return ProcessSpec(
-        name,
+        instance,
         "services.cli",
         arguments,
         ready,
-        run.logs / f"{name}.log",
+        run.logs / f"{instance}.log",
         environment={**ENVIRONMENT, BOOTSTRAP: bootstrap, **secrets},
         restart="on_failure" if name == "dispatch" else "always",  # dispatch ends by itself when the run is finished
     )
@@ -95,7 +104,9 @@ class Stack:
     def __init__(self, run: RunDir, settings: RunSettings, services: Sequence[str] = SERVICES) -> None:
         self.run = run
         self.settings = settings
-        self.services = tuple(services)
+        self.services = tuple(name for service in services for name in instances(settings, service))
+        """Process names, every instance of every service."""
+        self._service = {name: service for service in services for name in instances(settings, service)}
         self.supervisor = Supervisor()
         self.bootstrap = settings.kafka.bootstrap
         self.cluster = settings.kafka
@@ -113,8 +124,14 @@ class Stack:
         ensure_topics(settings)
         self.run.write_stack(self.bootstrap)
         for name in self.services:
-            self.supervisor.start(service_process(self.run, name, self.bootstrap, secret_environment(settings, name)))
+            self.supervisor.start(self.process(name))
         self.supervisor.wait_ready(self.services, timeout_s, tick)
+
+    def process(self, name: str, service: str = "") -> ProcessSpec:
+        """How an instance is started; `service` names the service of one that the settings do not count."""
+        service = service or self._service[name]
+        secrets = secret_environment(self.settings, service)
+        return service_process(self.run, service, self.bootstrap, secrets, name)
 
     @property
     def finished(self) -> bool:

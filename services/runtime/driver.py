@@ -24,6 +24,8 @@ from services.runtime.producer import Encoded, Outbox
 from services.runtime.watermark import Watermarks
 from services.runtime.workers import Workers
 
+_UNCERTAIN_S = 0.02
+
 
 class FailStop(RuntimeError):
     """Going on would drop or reorder records: the service stops and a person must look."""
@@ -95,6 +97,8 @@ class Driver:
         self._closed = False
         self.core: Core
         self.workers: Workers
+        self.certain: Callable[[], bool] = lambda: True
+        """Whether this process certainly owns what its core believes; set once there is a group."""
 
     def handle(self, record: ConsumerRecord, *, tracked: bool) -> None:
         """Give one record to the core. `tracked` records belong to the group and enter the watermark.
@@ -157,14 +161,29 @@ class Driver:
         if effects.jobs:
             self.workers.submit(effects.jobs)
 
+    def _when_certain(self, make: Callable[[], Effects], wanted: Callable[[], bool] = lambda: True) -> bool:
+        """Run `make` and apply its effects as soon as ownership is certain; False when the service ends before that, or
+        when it is no longer wanted then."""
+        while True:
+            with self._lock:
+                if self._closed or not wanted():
+                    return False
+                if self.certain():
+                    self._apply(make())
+                    return True
+            if self._stop.wait(_UNCERTAIN_S):
+                return False
+
+    def hold(self) -> None:
+        """Wait until ownership is certain, or the service ends."""
+        while not self.certain() and not self._stop.wait(_UNCERTAIN_S):
+            pass
+
     def job_done(self, job: Job, epoch: int, result: Any) -> None:
         """On a worker's thread: turn a job's result into effects, unless its partition was lost meanwhile."""
         try:
-            with self._lock:
-                if self._closed or not self.workers.current(job, epoch):
-                    self._metrics.discarded()
-                    return
-                self._apply(job.then(result))
+            if not self._when_certain(lambda: job.then(result), lambda: self.workers.current(job, epoch)):
+                self._metrics.discarded()
         except Exception as e:
             self._fail(e)
 
@@ -174,14 +193,10 @@ class Driver:
             if self._stop.is_set():
                 return False
         try:
-            with self._lock:
-                if self._closed:
-                    return False
-                self._apply(make())
+            return self._when_certain(make)
         except Exception as e:
             self._fail(e)
             return False
-        return True
 
     def tick(self) -> None:
         with self._lock:

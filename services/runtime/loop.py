@@ -62,7 +62,7 @@ class Service:
         self._beat_at = self.clock.monotonic()
         self._store_said_at = float("-inf")
         self._watermarks = Watermarks()
-        memory = ready_file.with_name(f"{spec.name}.crash.json") if ready_file else None
+        memory = ready_file.with_suffix(".crash.json") if ready_file else None
         self._crashes = CrashMemory(memory, settings.runtime.crash_tries)
         self._outbox: Outbox | None = None
         self._workers: Workers | None = None
@@ -221,8 +221,10 @@ class Service:
             return loop(source, commits, None)
         ownership = Ownership(
             consumer, self._watermarks, workers, outbox, clock=self.clock, log=self.log,
-            revoke_s=self.settings.runtime.revoke_s, committed=commits.note,
+            revoke_s=self.settings.runtime.revoke_s, session_s=self.settings.kafka.session_timeout_ms / 1000,
+            committed=commits.note,
         )  # fmt: skip
+        driver.certain = lambda: ownership.certain
         names = [t.name for t in spec.inputs]
         consumer.subscribe(names, listener=ownership)
         # A member that leads the group before it knows the topics hands out nothing, and must rebalance at once.
@@ -244,6 +246,7 @@ class Service:
         try:
             while not self._stop.is_set():
                 for record in source.poll(LONG_POLL_MS):
+                    driver.hold()  # the core may answer for what it believes to own
                     driver.handle(record, tracked=False)
         except Exception as e:
             if not self._stop.is_set():

@@ -25,6 +25,35 @@ class Change(NamedTuple):
     added: frozenset[TopicPartition]
 
 
+class Lease:
+    """Until when the group certainly counts this process as a member: one session after the request that it confirmed.
+
+    A process that was stopped for longer (or cut off) may have lost its partitions without having heard of it; what it
+    would still write could contradict the new owner. So nothing enters a core while the lease has lapsed.
+    """
+
+    def __init__(self, consumer: KafkaConsumer, clock: Clock, session_s: float) -> None:
+        self._clock = clock
+        self._session_s = session_s
+        self._until = float("-inf")
+        self._heartbeat = consumer._coordinator.heartbeat
+        self._confirmed = self._heartbeat.received_heartbeat
+        self._heartbeat.received_heartbeat = self._received
+
+    def _received(self) -> None:
+        self._confirmed()
+        # From when it was sent: the answer may have lain in the socket while this process was stopped.
+        self._until = max(self._until, self._heartbeat.last_send + self._session_s)
+
+    def renew(self) -> None:
+        """The group has just handed out its partitions."""
+        self._until = self._clock.monotonic() + self._session_s
+
+    @property
+    def lapsed(self) -> bool:
+        return self._clock.monotonic() > self._until
+
+
 class Ownership(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python ships no types
     """Listens to the group. Its methods run on the client's IO loop while the poll thread waits inside `poll`.
 
@@ -42,6 +71,7 @@ class Ownership(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-
         clock: Clock,
         log: Log,
         revoke_s: float,
+        session_s: float,
         committed: Callable[[dict[tuple[str, int], int]], None],
     ) -> None:
         self._consumer = consumer
@@ -52,19 +82,29 @@ class Ownership(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-
         self._log = log
         self._revoke_s = revoke_s
         self._committed = committed
+        self._lease = Lease(consumer, clock, session_s)
         self._lock = threading.Lock()
         self._changes: list[Change] = []
         self.owned: frozenset[TopicPartition] = frozenset()
         self.joined = False
         self.closing = False
 
+    @property
+    def certain(self) -> bool:
+        """Whether what the core believes it owns is certainly still its own."""
+        return not self._changes and not self._lease.lapsed
+
     def changes(self) -> list[Change]:
-        """Changes since the last call, in order; taken by the poll thread before it handles any record."""
+        """Changes that the core has not been told of, in order; the poll thread asks before it handles any record."""
         if not self._changes:
             return []
         with self._lock:
-            taken, self._changes = self._changes, []
-            return taken
+            return list(self._changes)
+
+    def told(self, count: int) -> None:
+        """The core has been told of the first `count` changes."""
+        with self._lock:
+            del self._changes[:count]
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
         """Stop intake, let running jobs end within one budget, and commit what is finished."""
@@ -88,6 +128,7 @@ class Ownership(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-
         new = frozenset(self._consumer.assignment())
         del assigned  # the whole assignment under the eager protocol, only additions under others
         self._change(new)
+        self._lease.renew()
         for tp in new:
             at = self._watermarks.next_offset((tp.topic, tp.partition))
             if at is not None:

@@ -26,6 +26,7 @@ CORK_S = 0.005
 """How long outputs may wait for company while the poll thread works off a backlog."""
 _LOOK_S = 5.0
 _FULL_WAIT_S = 0.1
+_UNCERTAIN_S = 0.02
 
 
 class PollLoop:
@@ -75,7 +76,7 @@ class PollLoop:
             self._step(wait_s)
             if not self._caught_up:
                 self._check_caught_up()
-            elif self._ticks and now >= next_tick:
+            elif self._ticks and now >= next_tick and self._driver.certain():
                 next_tick = now + self._runtime.tick_s
                 self._timed("tick", self._driver.tick)
             if self.commits:
@@ -108,7 +109,9 @@ class PollLoop:
         self._carry.extend(records)
         if full:
             self._timed("wait", lambda: self._wait_for_room(min(wait_s, _FULL_WAIT_S)))
-        if self._carry:
+        if self._carry and not self._driver.certain():
+            self._stop.wait(_UNCERTAIN_S)  # polling goes on, which is how the group says what is ours
+        elif self._carry:
             self._timed("handle", self._work)
         elif not records:
             self._metrics.lag.set(0)
@@ -128,7 +131,7 @@ class PollLoop:
             self._outbox.cork()
         try:
             uncork_at = self._clock.monotonic() + CORK_S
-            while self._carry and not self._stop.is_set() and not self._full:
+            while self._carry and not self._stop.is_set() and not self._full and self._driver.certain():
                 record = self._carry.popleft()
                 self._driver.handle(record, tracked=tracked)
                 if (now := self._clock.monotonic()) >= uncork_at:
@@ -143,7 +146,8 @@ class PollLoop:
         """Tell the core what a rebalance took and gave, before any record that came after it."""
         if self.ownership is None:
             return
-        for change in self.ownership.changes():
+        changes = self.ownership.changes()
+        for change in changes:
             self._carry.clear()  # kept partitions were sought back to the first record not handed out
             self._metrics.rebalanced()
             self.source.forget(change.lost)
@@ -156,6 +160,7 @@ class PollLoop:
             self.source.catch_up_with(change.added & now)
             self._metrics.assigned.set(len(now))
             self._log.info("assignment", owned=len(now), lost=len(change.lost), added=len(change.added))
+        self.ownership.told(len(changes))
 
     def _check_caught_up(self) -> None:
         """Once after each assignment, when everything that stood there has been handed to the core."""
