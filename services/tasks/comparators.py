@@ -1,5 +1,6 @@
 """Declared comparisons: when an answer counts as the reference's, with exact types unless declared looser."""
 
+import functools
 import math
 from collections import Counter, deque
 from collections.abc import Callable
@@ -46,6 +47,7 @@ class Comparator:
     predicate: str = ""
 
 
+@functools.lru_cache(maxsize=1024)
 def parse(name: str) -> Comparator:
     """Parse a comparator name. Raises ValueError naming what is wrong."""
     head, *flags = name.split("+") if not name.startswith(("abs", "rel")) else _split_tolerance(name)
