@@ -64,6 +64,9 @@ class Buffer:
         """Take a decision; returns the group when it is to be trained on and was not known to be."""
         number = group_number(record.group_id)
         if record.decision == "excluded":
+            known = self.groups.get(record.group_id)
+            if record.stage == "admission" and known is not None and known.admission is not None:
+                return None  # a second instance decided too: the first decision counts for everybody
             self.decided.add(number)
             self.groups.pop(record.group_id, None)
             return None

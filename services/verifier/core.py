@@ -156,7 +156,8 @@ class VerifierCore(BaseCore):
             return self._read_back(message, record, now_ms)
         if not isinstance(record, RolloutCompleted):
             return finished(message)
-        self._echoes.delivered(message.position, (record.trial_id, record.attempt))
+        if not self._echoes.delivered(message.position, (record.trial_id, record.attempt)):
+            return self._finished(message.position)
         if message.partition in self._catching_up:
             self._held.append(message)
             return Effects()

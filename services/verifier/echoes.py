@@ -21,6 +21,7 @@ class _Partition:
     """Completions that are not finished, where each one stood, and verdicts read back, in order."""
 
     unfinished: set[int] = field(default_factory=set)
+    firsts: dict[Attempt, int] = field(default_factory=dict)
     places: OrderedDict[Attempt, int] = field(default_factory=OrderedDict)
     verdicts: deque[tuple[Position, Attempt, int]] = field(default_factory=deque)
 
@@ -32,13 +33,14 @@ class Echoes:
     def __init__(self) -> None:
         self._partitions: dict[int, _Partition] = defaultdict(_Partition)
 
-    def delivered(self, position: Position, attempt: Attempt) -> None:
-        """A completion was handed out."""
+    def delivered(self, position: Position, attempt: Attempt) -> bool:
+        """A completion was handed out; False for another one of an attempt that has its first: that one counts."""
         state = self._partitions[position.partition]
         state.unfinished.add(position.offset)
         state.places[attempt] = position.offset
         while len(state.places) > REMEMBERED:
-            state.places.popitem(last=False)
+            state.firsts.pop(state.places.popitem(last=False)[0], None)
+        return state.firsts.setdefault(attempt, position.offset) == position.offset
 
     def finished(self, position: Position) -> None:
         """A completion is finished with."""

@@ -1,5 +1,6 @@
 """One verdict per attempt, whatever is delivered twice, lost or moved; identical candidates judged once."""
 
+import dataclasses
 import threading
 
 import pytest
@@ -180,6 +181,22 @@ def test_redelivery_gives_no_second_verdict() -> None:
     deliver.give(completed(FIXTURE))
     assert len(verdicts(deliver)) == 1
     assert len(deliver.done) == 3
+
+
+@pytest.mark.parametrize("first_infra", [True, False], ids=["infra first", "candidate first"])
+def test_of_two_ends_of_one_attempt_the_first_in_the_log_counts(first_infra: bool) -> None:
+    deliver = made()
+    infra = completed(FIXTURE, stop_reason="sandbox_lost", diff=None, infra_error="gone", final_attempt=False)
+    both = (
+        [infra, completed(FIXTURE)]
+        if first_infra
+        else [completed(FIXTURE), dataclasses.replace(infra, final_attempt=True)]
+    )
+    for record in both:
+        deliver.give(record, run=False)
+    deliver.run_jobs()
+    assert [v.verdict for v in verdicts(deliver)] == ([] if first_infra else ["pass"])
+    assert len(deliver.done) == 2
 
 
 def test_after_a_restart_verdicts_in_the_log_are_found_before_anything_is_judged() -> None:
