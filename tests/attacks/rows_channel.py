@@ -81,7 +81,7 @@ FORGERIES = [
     fail("R5", "forges a new boot", SNOOP + "for one in ids(): put(frame(one, 'b', ''))\n" + WRONG, "protocol"),
     fail("R5", "answers twice", SNOOP + "def add(a, b):\n    for one in ids(): put(frame(one, 'r', '{\"i\":\"%d\"}' % (a + b)))\n    return a + b\n", "protocol"),
     fail("R5", "answers the question before", SNOOP + "old = []\ndef add(a, b):\n    for one in old: put(frame(one, 'r', '{\"i\":\"5\"}'))\n    old[:] = ids()\n    return a + b\n", "protocol"),
-    fail("R5", "answers before it is asked", SNOOP + "import threading\ndef flood():\n    while True: put(frame('f' * 32, 'r', '{\"i\":\"5\"}'))\nthreading.Thread(target=flood, daemon=True).start()\n" + WRONG, "protocol", "output_flood"),
+    fail("R5", "answers before it is asked", SNOOP + "import threading\ndef flood():\n    while True: put(frame('f' * 32, 'r', '{\"i\":\"5\"}'))\nthreading.Thread(target=flood, daemon=True).start()\n" + WRONG, "protocol", "output_flood", "wrong_value"),
     fail("R5", "a thread answers beside it", SNOOP + "import threading\ndef add(a, b):\n    got = ids()\n    thread = threading.Thread(target=lambda: [put(frame(one, 'r', '{\"i\":\"%d\"}' % (a + b))) for one in got])\n    thread.start(); thread.join()\n    return a + b\n", "protocol"),
     fail("R5", "half a frame", SNOOP + "def add(a, b):\n    put(b'\\x2d\\0')\n    return a + b\n", *BROKEN, bounds=SHORT),
     fail("R5", "a frame cut in the middle", SNOOP + "def add(a, b):\n    put(frame(ids()[0], 'r', '{\"i\":\"5\"}')[:-3])\n    return a + b\n", *BROKEN, bounds=SHORT),
