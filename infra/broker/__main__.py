@@ -23,6 +23,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1", help="loopback address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="0 (default) takes any free port")
     parser.add_argument(
+        "--advertise",
+        default="",
+        metavar="HOST:PORT",
+        help="address that clients are told (a proxy or tunnel before it)",
+    )
+    parser.add_argument(
         "--fsync",
         default="never",
         metavar="POLICY",
@@ -42,6 +48,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         data=arguments.data,
         host=arguments.host,
         port=arguments.port,
+        advertise=arguments.advertise,
         fsync=FsyncPolicy.parse(arguments.fsync),
         max_request_bytes=arguments.max_request_bytes,
         housekeeping_seconds=arguments.housekeeping_ms / 1000,

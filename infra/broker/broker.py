@@ -6,6 +6,7 @@ import asyncio
 import errno
 import ipaddress
 import logging
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ class Settings:
     data: Path
     host: str = "127.0.0.1"
     port: int = 0
+    advertise: str = ""
+    """HOST:PORT that clients are told instead of where it listens."""
     fsync: FsyncPolicy = field(default_factory=FsyncPolicy)
     max_request_bytes: int = 100 * 1024 * 1024
     max_fetch_bytes: int = 16 * 1024 * 1024
@@ -47,6 +50,8 @@ class Broker:
 
     def __init__(self, settings: Settings) -> None:
         _check_loopback(settings.host)
+        if settings.advertise and not re.fullmatch(r"[^\s:]+:\d{1,5}", settings.advertise):
+            raise BrokerError(f"{settings.advertise!r} is no HOST:PORT", "--advertise", "for example 127.0.0.1:19092")
         self.settings = settings
         self.host, self.port = settings.host, settings.port
         raise_file_limit()
@@ -92,6 +97,12 @@ class Broker:
         self.port = self._server.sockets[0].getsockname()[1]
         self._housekeeping.start()
         self.arm_groups()
+
+    @property
+    def advertised(self) -> tuple[str, int]:
+        """Host and port under which clients are told to reach this node."""
+        host, _, port = self.settings.advertise.rpartition(":")
+        return (host, int(port)) if host else (self.host, self.port)
 
     @property
     def bootstrap(self) -> str:

@@ -19,14 +19,16 @@ BROKER = "broker"
 BOOTSTRAP = "ROLLSTREAM_KAFKA__BOOTSTRAP"
 
 
-def broker_process(run: RunDir) -> ProcessSpec:
+def broker_process(run: RunDir, advertise: str = "") -> ProcessSpec:
     """The embedded broker on the run's own log; keeps its port over restarts while it is free."""
     known = run.root / "port"
     preferred = int(known.read_text()) if known.exists() else 0
     port = free_port(preferred)
     known.write_text(str(port))
     ready = run.ready / "broker"
-    arguments = ("--data", str(run.broker), "--port", str(port), "--ready-file", str(ready))
+    arguments: tuple[str, ...] = ("--data", str(run.broker), "--port", str(port), "--ready-file", str(ready))
+    if advertise:
+        arguments += ("--advertise", advertise)
     return ProcessSpec(BROKER, "infra.broker", arguments, ready, run.logs / "broker.log")
 
 
@@ -54,12 +56,14 @@ def service_process(
     )
 
 
-def start_broker(supervisor: Supervisor, run: RunDir) -> str:
+def start_broker(supervisor: Supervisor, run: RunDir, advertise: str = "") -> str:
     """Start the embedded broker and wait until it serves; returns its bootstrap address."""
-    process = supervisor.start(broker_process(run))
+    process = supervisor.start(broker_process(run, advertise))
     supervisor.wait_ready([BROKER], timeout_s=60)
     ready = process.ready()
     assert ready is not None
+    if advertise:
+        return advertise
     return str(ready.get("address") or f"{ready['host']}:{ready['port']}")
 
 
@@ -108,6 +112,8 @@ class Stack:
         """Process names, every instance of every service."""
         self._service = {name: service for service in services for name in instances(settings, service)}
         self.supervisor = Supervisor()
+        self.advertise = ""
+        """Address under which the embedded broker is to be reached, where something stands before it."""
         self.bootstrap = settings.kafka.bootstrap
         self.cluster = settings.kafka
 
@@ -116,7 +122,7 @@ class Stack:
         from services.runtime.topics_admin import ensure_topics
 
         if not self.bootstrap:
-            self.bootstrap = start_broker(self.supervisor, self.run)
+            self.bootstrap = start_broker(self.supervisor, self.run, self.advertise)
         settings = self.settings.model_copy(
             update={"kafka": self.settings.kafka.model_copy(update={"bootstrap": self.bootstrap})}
         )

@@ -26,7 +26,11 @@ def metadata(broker: Broker, call: Call, request: Any) -> Any:
     everything = wanted is None or (call.version == 0 and not wanted)
     names = sorted(broker.topics.by_name) if everything else [topic.name for topic in wanted]
     return MetadataResponse(
-        brokers=[MetadataResponse.MetadataResponseBroker(node_id=NODE_ID, host=broker.host, port=broker.port)],
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(
+                node_id=NODE_ID, host=broker.advertised[0], port=broker.advertised[1]
+            )
+        ],
         cluster_id=broker.topics.cluster_id,
         controller_id=NODE_ID,
         topics=[_topic(broker, name) for name in names],
@@ -63,7 +67,7 @@ def describe_cluster(broker: Broker, call: Call, request: Any) -> Any:
         controller_id=NODE_ID,
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
-                broker_id=NODE_ID, host=broker.host, port=broker.port, rack=None
+                broker_id=NODE_ID, host=broker.advertised[0], port=broker.advertised[1], rack=None
             )
         ],
     )
@@ -79,7 +83,7 @@ def find_coordinator(broker: Broker, call: Call, request: Any) -> Any:
             port=-1,
             error_message="this broker serves no transactions",
         )
-    return FindCoordinatorResponse(error_code=0, node_id=NODE_ID, host=broker.host, port=broker.port)
+    return FindCoordinatorResponse(error_code=0, node_id=NODE_ID, host=broker.advertised[0], port=broker.advertised[1])
 
 
 def _epoch_error(log: PartitionLog | None, epoch: int) -> Code:
