@@ -17,6 +17,8 @@ PRESSURE_GATE = 0.6
 _WAIT_SHARE = 0.25
 _BUSY_SHARE = 0.5
 _LIMIT_SHARE = 0.9
+_KERNEL_CPU_SHARE = 0.75
+"""A process ended by RLIMIT_CPU was seen with 0.80 of its limit on its group's counter: the two clocks differ."""
 _LATE_BOOT = 3.0
 
 NOTHING_MEASURED = Usage()
@@ -76,7 +78,7 @@ def attribute(facts: Facts) -> tuple[Outcome, str]:
         return _deadline(facts)
     if facts.ending == "eof" and facts.usage.lost:
         return "infra", "jail_lost"
-    if facts.ending == "eof" and facts.cpu_limit and (facts.usage.cpu_s or 0.0) >= _LIMIT_SHARE * facts.cpu_limit:
+    if facts.ending == "eof" and facts.cpu_limit and (facts.usage.cpu_s or 0.0) >= _KERNEL_CPU_SHARE * facts.cpu_limit:
         return "fail", "cpu_limit"  # the kernel ended it (RLIMIT_CPU): a loop in C never sees the worker's own timer
     if facts.ending in _ENDINGS:
         return "fail", _ENDINGS[facts.ending]
