@@ -131,27 +131,44 @@ def plan(members: int = MEMBERS):
         yield requested(number % 4, run_id=RUN, group_id=group, trial_id=f"{group}/{number % 4}", seed=number)
 
 
+def check_extension(before: list, after: list) -> None:
+    """`after` begins every attempt with exactly the calls that `before` had of it, and no id stands there twice."""
+    assert before
+    assert all(count == 1 for count in Counter(r.invocation_id for r in after).values()), "tokens were sampled again"
+    for attempt in {(r.trial_id, r.attempt) for r in before}:
+        old, new = (
+            sorted((r for r in records if (r.trial_id, r.attempt) == attempt), key=lambda r: r.turn)
+            for records in (before, after)
+        )
+        assert [r.turn for r in new] == list(range(len(new)))
+        for one, other in zip(old, new[: len(old)], strict=True):
+            assert (one.invocation_id, one.prefix_digest) == (other.invocation_id, other.prefix_digest)
+            assert one.sampled_ids.tobytes() == other.sampled_ids.tobytes()
+            assert one.logprobs.tobytes() == other.logprobs.tobytes()
+
+
 def test_stopped_and_killed_in_the_middle_it_goes_on_from_the_log(stage):
     """SIGTERM, then kill -9: nothing recorded is sampled again, and a call cut by either is nobody's failure."""
     stage.start()
     stage.send(topics.ROLLOUT_REQUESTED, *plan())
-    before: Counter[str] = Counter()
+    before: list = []
     for wanted, number in ((1, signal.SIGTERM), (MEMBERS // 2, signal.SIGKILL)):
         wait_for(lambda wanted=wanted: len(stage.records(topics.ROLLOUT_INVOCATION)) >= wanted, what="calls")
         asked = time.monotonic()
         assert stage.end(number) == (0 if number == signal.SIGTERM else -number)
         assert time.monotonic() - asked < 8
-        before |= Counter(r.invocation_id for r in stage.records(topics.ROLLOUT_INVOCATION))
+        before.append(stage.records(topics.ROLLOUT_INVOCATION))
         assert stage.finals() < MEMBERS
         stage.start()
     wait_for(lambda: stage.finals() >= MEMBERS, 40, what="every trial's end")
     time.sleep(0.5)
-    again = Counter(r.invocation_id for r in stage.records(topics.ROLLOUT_INVOCATION))
-    assert all(again[call] == count == 1 for call, count in before.items()), "recorded tokens were sampled again"
+    calls = stage.records(topics.ROLLOUT_INVOCATION)
+    for recorded in before:
+        check_extension(recorded, calls)
     ends = stage.records(topics.ROLLOUT_COMPLETED)
     assert Counter(r.trial_id for r in ends if r.final_attempt) == {r.trial_id: 1 for r in plan()}
     assert {(r.stop_reason, r.attempt) for r in ends} == {("submitted", 0)}
-    assert sum(r.invocations for r in ends) == len(again)
+    assert sum(r.invocations for r in ends) == len(calls)
 
 
 @pytest.mark.parametrize("stage", ["torch"], indirect=True)
@@ -168,3 +185,25 @@ def test_the_torch_engine_samples_from_the_fetched_checkpoint(stage):
     assert all(len(r.sampled_ids) == len(r.logprobs) > 0 and (r.logprobs <= 0).all() for r in calls)
     assert sum(r.policy_tokens for r in ends) == sum(len(r.sampled_ids) for r in calls)
     assert stage.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("stage", ["torch"], indirect=True)
+def test_the_torch_engine_killed_in_mid_trial_goes_on_from_the_recorded_tokens(stage):
+    stage.send(topics.ROLLOUT_REQUESTED, *plan(32))
+    before = []
+    for wanted in (6, 40):
+        stage.start()
+        wait_for(lambda wanted=wanted: len(stage.records(topics.ROLLOUT_INVOCATION)) >= wanted, 40, what="calls")
+        assert stage.end(signal.SIGKILL) == -signal.SIGKILL
+        before.append(stage.records(topics.ROLLOUT_INVOCATION))
+    stage.start()
+    wait_for(lambda: stage.finals() >= 32, 60, what="every trial's end")
+    calls, ends = stage.records(topics.ROLLOUT_INVOCATION), stage.records(topics.ROLLOUT_COMPLETED)
+    for recorded in before:
+        check_extension(recorded, calls)
+    longer = Counter(r.trial_id for r in calls)
+    assert any(longer[trial] > count for trial, count in Counter(r.trial_id for r in before[0]).items()), (
+        "the kill came between trials"
+    )
+    assert {r.attempt for r in ends} == {0}
+    assert sum(r.policy_tokens for r in ends) == sum(len(r.sampled_ids) for r in calls)
