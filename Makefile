@@ -9,7 +9,7 @@ RUN_DIR ?= runs/quickstart
 RUN_ARGS ?= --set dispatch.wall_s=400
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system equipment run test check lint types bench clean
+.PHONY: help setup system equipment run test check lint types exact bench clean
 
 help: ## print this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ lint:
 
 types:
 	@$(BIN)/mypy
+
+exact: setup ## kill the trainer at every place of an update and of a start (a quarter of an hour): same bytes each time
+	@ROLLSTREAM_EXACT=1 $(BIN)/pytest -s tests/e2e/test_exact.py
 
 bench: setup ## the measurements behind the figures in the README, run by hand
 	@for bench in tests/bench/*_bench.py; do \
