@@ -88,6 +88,8 @@ class Ownership(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-
         self.owned: frozenset[TopicPartition] = frozenset()
         self.joined = False
         self.closing = False
+        self.letting_go = False
+        """Between a revoke and what follows it; the client needs time in `poll` to get through."""
 
     @property
     def certain(self) -> bool:
@@ -111,6 +113,7 @@ class Ownership(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-
         if self.closing or not revoked:
             return
         deadline = Deadline(self._clock, self._revoke_s)
+        self.letting_go = True
         self._workers.hold()
         while (self._workers.running or self._outbox.outstanding) and not deadline.passed:
             await self._sleep(0.01)
@@ -134,12 +137,14 @@ class Ownership(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-
             if at is not None:
                 self._consumer.seek(tp, at)
         self._workers.release()
+        self.letting_go = False
 
     async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
         """The group went on without us: nothing may be committed any more."""
         self._log.warning("membership lost; another member owns these now", partitions=len(lost))
         self._change(frozenset())
         self._workers.release()
+        self.letting_go = False
 
     def _change(self, new: frozenset[TopicPartition]) -> None:
         old = self.owned

@@ -103,7 +103,7 @@ class PollLoop:
             wide = self._watermarks.wide(self._runtime.window_records)
             self.source.pause_only({TopicPartition(*key) for key in wide})
         start = self._clock.monotonic()
-        records = self.source.poll(0 if full or self._carry else int(wait_s * 1000))
+        records = self.source.poll(int(1000 * self._patience(wait_s, held=full or bool(self._carry))))
         self._metrics.phase("poll", self._clock.monotonic() - start)
         self._apply_changes()
         self._carry.extend(records)
@@ -115,6 +115,15 @@ class PollLoop:
             self._timed("handle", self._work)
         elif not records:
             self._metrics.lag.set(0)
+
+    def _patience(self, wait_s: float, held: bool) -> float:
+        """Seconds to wait in `poll`: none while there is work at hand, but a rebalance that began must be let through.
+
+        Held workers keep the service full, and polls without time would cut every try to let go: it would never rejoin.
+        """
+        if self.ownership is not None and self.ownership.letting_go:
+            return self._runtime.revoke_s + 1.0
+        return 0.0 if held else wait_s
 
     def _wait_for_room(self, seconds: float) -> None:
         self._workers.room.clear()
