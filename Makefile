@@ -9,7 +9,7 @@ RUN_DIR ?= runs/quickstart
 RUN_ARGS ?= --set dispatch.wall_s=400
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system equipment run test check lint types exact bench clean
+.PHONY: help setup system equipment run test check lint types exact chaos bench clean
 
 help: ## print this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ types:
 
 exact: setup ## kill the trainer at every place of an update and of a start (a quarter of an hour): same bytes each time
 	@ROLLSTREAM_EXACT=1 $(BIN)/pytest -s tests/e2e/test_exact.py
+
+chaos: setup ## ten minutes of seeded faults over every service, broker and store (CHAOS_ARGS='--seed N --kafka')
+	@$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 bench: setup ## the measurements behind the figures in the README, run by hand
 	@for bench in tests/bench/*_bench.py; do \
