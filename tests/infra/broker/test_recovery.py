@@ -227,10 +227,12 @@ def test_groups_live_through_a_kill(tmp_path: Path) -> None:
     with running_broker(tmp_path / "data", log_level="ERROR", initial_delay_ms=0) as broker:
         _topic(broker)
         member = consumer(broker.bootstrap, "t", group_id="g", heartbeat_interval_ms=100)
-        settled = time.monotonic() + 0.7  # a leader may join once more when its metadata arrives after its assignment
+        # A leader may join once more when its metadata arrives after its assignment: wait until nothing changes.
+        generation, settled = -1, time.monotonic() + 0.7
         while not member.assignment() or time.monotonic() < settled:
             member.poll(50)
-        generation = member.group_metadata().generation_id
+            if member.group_metadata().generation_id != generation:
+                generation, settled = member.group_metadata().generation_id, time.monotonic() + 0.7
         member.commit({TopicPartition("t", 0): OffsetAndMetadata(0, "before", -1)})
         broker.kill()
         broker.start()
