@@ -9,10 +9,10 @@ RUN_DIR ?= runs/quickstart
 RUN_ARGS ?= --set dispatch.wall_s=400
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system equipment run test check lint types exact chaos bench clean
+.PHONY: help setup system equipment run test test-long check lint types exact chaos bench clean
 
 help: ## print this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready system ## install everything into .venv (and bubblewrap through apt-get when it is missing)
 
@@ -48,6 +48,9 @@ run: setup ## set up, then train a repair policy on this machine (about ten minu
 
 test: setup equipment ## set up, then run all tests (ruff and mypy among them)
 	@$(BIN)/pytest -n 2 --dist loadfile
+
+test-long: setup equipment ## the end-to-end tests that take longest: whole kills, elastic groups, S3 outage, backup (about five minutes)
+	@$(BIN)/pytest -m long
 
 check: setup lint types test ## ruff and mypy first, by themselves, then all tests
 

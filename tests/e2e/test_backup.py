@@ -21,6 +21,7 @@ def updates(records):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_live_run_is_copied_and_goes_on_elsewhere(cache, tmp_path):
     settings = tiny(

@@ -20,7 +20,7 @@ SCALED = ("sampler", "sandbox", "verifier", "closure", "admission")
 SESSION_S = 3.0
 UPDATES = 1_000_000
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

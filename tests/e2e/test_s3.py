@@ -29,6 +29,7 @@ def server(shared_equipment, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_run_outlives_an_outage_of_its_object_store(cache, server, tmp_path):
     """The trainer has a version to publish, the gate and the sampler to load it; verifier and sandbox are killed while

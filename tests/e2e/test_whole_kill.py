@@ -57,6 +57,7 @@ def same_call(one, other) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_run_that_is_killed_whole_goes_on_to_a_balanced_end(cache, tmp_path):
     config, root = tmp_path / "run.toml", tmp_path / "run"
@@ -97,6 +98,7 @@ def test_a_run_that_is_killed_whole_goes_on_to_a_balanced_end(cache, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_sandbox_that_is_killed_costs_no_attempt(cache, tmp_path):
     """Its workspaces are made again from the log: the catalogue's fixtures are deterministic."""
