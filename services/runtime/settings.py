@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from services.runtime.errors import UserError
+from services.runtime.toml import literal, read_toml
 
 
 class Section(BaseModel):
@@ -154,7 +154,7 @@ class Sandbox(Section):
 class Verifier(Section):
     """All-pass verification."""
 
-    workers: int = Field(2, ge=1)
+    workers: int = Field(3, ge=1, description="check runs at once: they wait for the kernel a third of their time")
     trials: int = Field(3, ge=1, description="k: every one must pass")
     infra_retries: int = Field(3, ge=0)
     retry_backoff_s: float = Field(0.1, ge=0, description="before the first repeat after a fault; doubles")
@@ -332,18 +332,6 @@ SECRETS = frozenset({"secret_key", "password"})
 """Settings that no print shows; a run's file holds them empty, its processes get them through the environment."""
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The file's tables; UserError with line and column for bad syntax, and for an unreadable file."""
-    try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError("there is no such configuration file", str(path), "check the path, or leave it out") from None
-    except (OSError, UnicodeDecodeError) as e:
-        raise UserError(f"the configuration file cannot be read: {e}", str(path)) from e
-    except tomllib.TOMLDecodeError as e:
-        raise UserError(f"the configuration is no TOML: {e}", str(path), "mend that line; nothing was started") from e
-
-
 def load(path: Path | None = None, **overrides: Any) -> RunSettings:
     """Settings from a TOML file, environment and overrides (whole sections or top-level keys)."""
     values = read_toml(path) if path else {}
@@ -393,16 +381,7 @@ def dump_toml(settings: RunSettings) -> str:
             tables.append(f"\n[{name}]")
             for key, inner in value:
                 shown = "" if key in SECRETS else inner
-                tables.append(f"{key} = {_toml(shown)}")
+                tables.append(f"{key} = {literal(shown)}")
         else:
-            lines.append(f"{name} = {_toml(value)}")
+            lines.append(f"{name} = {literal(value)}")
     return "\n".join([*lines, *tables]) + "\n"
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
-    return repr(value)

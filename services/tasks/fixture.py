@@ -12,6 +12,7 @@ from typing import Any
 from services.runtime.jail.hosts import endpoints
 from services.tasks import comparators, values
 from services.tasks.comparators import Outcome
+from services.tasks.guard import clone
 from services.tasks.objects import schema
 
 __all__ = [
@@ -303,7 +304,8 @@ class CheckSet:
             chosen = [case.args for case in self.fixed_cases]
             chosen += [rng.choice(chosen) for _ in range(round(len(chosen) * REPEAT_SHARE))]
         rng.shuffle(chosen)
-        return [deepcopy(args) for args in chosen]
+        copy = deepcopy if self.objects else clone  # linked nodes keep who is who
+        return [copy(args) for args in chosen]
 
     def _fresh(self, rng: random.Random) -> list[tuple[Any, ...]]:
         from services.tasks.oracle import oracle

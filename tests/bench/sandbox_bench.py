@@ -1,7 +1,8 @@
 """What jails cost: check runs per second, fresh launches, warm operations, resets, and the slots that each kind fills.
 
 `python -m tests.bench.sandbox_bench [--json]`. The bare limit is `bwrap --unshare-all` around the same interpreter that
-does nothing, started from two threads: no verification that makes a fresh sandbox per check run can be faster.
+does nothing, from as many threads as a verifier has workers: no verification with a fresh sandbox per check run can be
+faster.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from services.verifier import trial
 from services.verifier.attribution import attribute
 from tests.bench import containers
 
-WORKERS = 2
+WORKERS = Verifier().workers
 TREES = (20, 200, 2000)
 
 
@@ -89,7 +90,7 @@ def _milliseconds(work: Callable[[], object], count: int) -> float:
 
 
 def _check_runs(host: JailHost, bwrap: str, seconds: float) -> dict[str, float]:
-    """Bare interpreters in bubblewrap, and whole check runs, each per second on two threads."""
+    """Bare interpreters in bubblewrap, and whole check runs, each per second."""
     tasks = build_catalogue(0)
     fixtures = list({fixture.problem: fixture for fixture in tasks.fixtures}.values())
     found: dict[str, float] = {}

@@ -1,0 +1,31 @@
+"""TOML files as people write them: read with one clear message, and values as they are written."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from services.runtime.errors import UserError
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The file's tables; UserError with line and column for bad syntax, and for an unreadable file."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError("there is no such configuration file", str(path), "check the path, or leave it out") from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise UserError(f"the configuration file cannot be read: {e}", str(path)) from e
+    except tomllib.TOMLDecodeError as e:
+        raise UserError(f"the configuration is no TOML: {e}", str(path), "mend that line; nothing was started") from e
+
+
+def literal(value: Any) -> str:
+    """A setting's value as TOML text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    return repr(value)
