@@ -136,6 +136,8 @@ class Ownership(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-
             at = self._watermarks.next_offset((tp.topic, tp.partition))
             if at is not None:
                 self._consumer.seek(tp, at)
+        # A full service had paused everything, and kept partitions stay paused: the poll would sleep its time out.
+        self._consumer.resume(*new)
         self._workers.release()
         self.letting_go = False
 

@@ -1,0 +1,43 @@
+"""A service with more work than room lets a rebalance through and goes on: its workers are not held for ever."""
+
+import threading
+import time
+
+import pytest
+
+from infra.broker.testing import running_broker
+from services.runtime.core import Effects, Job
+from tests.services.runtime.bus import IN, Bus, EchoCore, wait_for
+
+COUNT = 60
+
+
+class Slow(EchoCore):
+    """Answers each command after a little work; never has room for all of them."""
+
+    def handle(self, message, now_ms):
+        if message.position.topic != IN.name:
+            return super().handle(message, now_ms)
+        answer = EchoCore.handle
+
+        def then(result):
+            del result
+            return answer(self, message, now_ms)
+
+        return Effects(jobs=[Job(lambda: time.sleep(0.05), then, partition=message.partition)])
+
+
+@pytest.mark.timeout(120)
+def test_a_full_service_shares_its_partitions_with_one_that_comes(tmp_path):
+    with running_broker(tmp_path / "log") as broker:
+        bus = Bus(broker.bootstrap)
+        try:
+            first = bus.start(Slow, workers=1, max_jobs=2).ready()
+            sender = threading.Thread(target=bus.send, args=(range(COUNT),))
+            sender.start()
+            wait_for(lambda: first.core.numbers, what="work")
+            bus.start(Slow, workers=1, max_jobs=2).ready()
+            sender.join(30)
+            wait_for(lambda: len(set(bus.answered())) >= COUNT, 60, "every answer")
+        finally:
+            bus.close()
