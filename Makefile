@@ -49,7 +49,7 @@ run: setup ## set up, then train a repair policy on this machine (about ten minu
 test: setup equipment ## set up, then run all tests (ruff and mypy among them)
 	@$(BIN)/pytest -n 2 --dist loadfile
 
-test-long: setup equipment ## the end-to-end tests that take longest: whole kills, elastic groups, S3 outage, backup (about five minutes)
+test-long: setup equipment ## the end-to-end tests that take longest: kills, chaos, elastic groups, Kafka, S3, backup (ten minutes)
 	@$(BIN)/pytest -m long
 
 check: setup lint types test ## ruff and mypy first, by themselves, then all tests

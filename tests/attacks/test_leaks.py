@@ -188,18 +188,23 @@ def test_no_candidate_finds_a_secret_while_it_is_assessed(neighbour: Backend, pl
 @pytest.mark.parametrize("name", hunters.HUNTS)
 def test_no_policy_finds_a_secret_through_its_tools(operator: Operator, planted: Planted, name: str) -> None:
     text = hunters.source(name, port=planted.port, pids=(planted.pid,), segments=(planted.segment,))
-    workspace = Workspace("run/00000000/0", 0, 0, "g", planted.fixture)
-    workspace.tree = {leaks.PATH: text}
-    try:
-        done = operator.operate(workspace, Operation("test", "{}", 15.0, 90.0))
-    finally:
-        warm = workspace.release()
-        if warm is not None:
-            warm.close()
-    assert done.passed is False
-    assert done.infra is None
-    assert hunters.MARK not in done.observation
-    assert "nothing" in done.observation  # it ran, and says so
+    said = []
+    for _ in range(3):  # in a container a hunter may read its own loader's pipe empty, and then says nothing at all
+        workspace = Workspace("run/00000000/0", 0, 0, "g", planted.fixture)
+        workspace.tree = {leaks.PATH: text}
+        try:
+            done = operator.operate(workspace, Operation("test", "{}", 15.0, 90.0))
+        finally:
+            warm = workspace.release()
+            if warm is not None:
+                warm.close()
+        assert done.passed is False
+        assert done.infra is None
+        assert hunters.MARK not in done.observation
+        said.append(done.observation)
+        if "nothing" in done.observation:  # it ran, and says so
+            return
+    raise AssertionError(said)
 
 
 PATHS = [

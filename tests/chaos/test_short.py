@@ -18,6 +18,7 @@ def test_a_seed_gives_its_schedule_again_and_each_target_is_hit():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(420)
 def test_a_dozen_faults_lose_nothing_and_double_nothing(shared_equipment, tmp_path, monkeypatch):
     monkeypatch.setenv("ROLLSTREAM_CACHE", str(tmp_path / "cache"))

@@ -30,6 +30,8 @@ from tests.services.sampler.world import harness
 from tests.services.trainer.core_world import admission, calls
 from tests.services.trainer.doomed import Nursery, Point
 
+pytestmark = pytest.mark.long
+
 UPDATES, BATCH = 3, 2
 SHAPE = policy.ModelShape(32, 2, 2, 1, 64, harness().tokenizer.size, 160)
 TIMES = ("finished_ms", "waited_ms", "computed_ms", "published_ms", "manifest_digest")

@@ -156,6 +156,7 @@ def read_all(bootstrap: str) -> list[Record]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)  # under load the start of nine processes alone takes a minute
 def test_a_run_survives_kill_9_of_each_and_its_account_balances(settings: RunSettings, tmp_path: Path) -> None:
     config = tmp_path / "run.toml"

@@ -16,6 +16,8 @@ from services.runtime.settings import Kafka, load
 from services.runtime.topics_admin import ensure_topics
 from tests.apache import apache_kafka
 
+pytestmark = pytest.mark.long
+
 
 def allowed(operation):
     return {(rule.principal, rule.name) for rule in rules("run") if rule.operation == operation}
