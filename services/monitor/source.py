@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from services.monitor.start import Start
-from services.runtime.cluster import Cluster, addresses, connection, said
+from services.runtime.cluster import Cluster, addresses, check_trust, connection, said
 from services.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def require_reachable(cluster: Cluster) -> None:
 def open_consumer(cluster: Cluster) -> Any:
     """A consumer without a group: it reads everything, commits nothing and disturbs nobody. Close it after use."""
     require_reachable(cluster)
+    check_trust(cluster)
     logging.getLogger("kafka").addHandler(logging.NullHandler())  # its warnings would stand between the records
     from kafka import KafkaConsumer
     from kafka.errors import KafkaError

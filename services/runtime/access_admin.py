@@ -14,7 +14,7 @@ from kafka.admin import (
 from kafka.errors import KafkaError
 
 from schemas.access import OPERATOR, Rule, principals, rules
-from services.runtime.cluster import connection, password_of, username_of
+from services.runtime.cluster import check_trust, connection, password_of, username_of
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings
 
@@ -44,6 +44,8 @@ def grant(settings: RunSettings, plain: str = "") -> int:
             "{service} in its path",
         )
     found = rules(settings.run_id)
+    if not plain:
+        check_trust(kafka, OPERATOR)
     try:
         options = {"bootstrap_servers": plain.split(",")} if plain else connection(kafka, OPERATOR)
         admin = KafkaAdminClient(**options, bootstrap_timeout_ms=15_000)

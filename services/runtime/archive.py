@@ -18,7 +18,7 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from schemas import codec
-from services.runtime.cluster import Cluster, connection, said
+from services.runtime.cluster import Cluster, check_trust, connection, login_doubt, said
 from services.runtime.errors import UserError
 from services.runtime.store import ObjectStore
 
@@ -105,6 +105,7 @@ def read_raw(cluster: Cluster, topic: str, partition: int, span: Span) -> Iterat
 
 
 def _consumer(cluster: Cluster) -> KafkaConsumer:
+    check_trust(cluster, "recorder")
     try:
         return KafkaConsumer(
             **connection(cluster, "recorder"),
@@ -117,7 +118,8 @@ def _consumer(cluster: Cluster) -> KafkaConsumer:
             metrics_enabled=False,
         )
     except KafkaError as e:
-        raise UserError(f"no broker answers: {e}", said(cluster), "start it, or correct the address") from e
+        doubt = login_doubt(cluster, "recorder")
+        raise UserError(f"no broker answers{doubt}: {e}", said(cluster), "start it, or correct the address") from e
 
 
 def pack(records: Sequence[Raw]) -> bytes:

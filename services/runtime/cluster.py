@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +68,64 @@ def _readable(path: str, setting: str) -> str:
     if not os.access(path, os.R_OK):
         raise UserError("a file of the cluster's settings cannot be read", f"{setting} = {path}", "mount or correct it")
     return path
+
+
+def login_doubt(cluster: Cluster, service: str = "monitor") -> str:
+    """What to add to "no broker answers" where there is a login: a refused one looks the same to the client.
+
+    The broker says why and closes at once, and the client often sees only the end.
+    """
+    kafka = settings_of(cluster)
+    return f", or it refuses the login of {username_of(kafka, service)}" if kafka.mechanism else ""
+
+
+_ALERT_S = 0.3
+"""How long a broker is given to say that it misses a certificate or does not take ours: TLS 1.3 says so afterwards."""
+_TRUSTED: set[tuple[str, tuple[str | None, ...]]] = set()
+
+
+def check_trust(cluster: Cluster, service: str = "monitor") -> None:
+    """One handshake with the first broker that answers, since the client only repeats a refused one for ever.
+
+    Done once in a process for the same settings. Raises UserError when its certificate is not vouched for, or when it
+    does not take ours. What may pass by itself (no broker there, a connection that is cut) raises nothing.
+    """
+    kafka = settings_of(cluster)
+    if not kafka.tls:
+        return
+    options = connection(kafka, service)
+    where = said(cluster)
+    files = tuple(options.get(name) for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"))
+    if (where, files) in _TRUSTED:
+        return
+    try:
+        context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
+        context.check_hostname = kafka.check_hostname
+        if "ssl_certfile" in options:
+            context.load_cert_chain(options["ssl_certfile"], options["ssl_keyfile"])
+    except (ssl.SSLError, OSError) as e:
+        raise UserError(f"the TLS files cannot be used: {e}", "kafka.ca_file, kafka.cert_file, kafka.key_file") from e
+    for address in addresses(kafka):
+        host, _, port = address.rpartition(":")
+        try:
+            with (
+                socket.create_connection((host, int(port)), 5.0) as plain,
+                context.wrap_socket(plain, server_hostname=host) as channel,
+            ):
+                channel.settimeout(_ALERT_S)
+                with contextlib.suppress(TimeoutError):
+                    channel.recv(1)
+            _TRUSTED.add((where, files))
+            return
+        except ssl.SSLCertVerificationError as e:
+            why = f"the broker's certificate is not trusted: {e.verify_message}"
+            raise UserError(why, where, "set kafka.ca_file to the authority that signed it") from e
+        except ssl.SSLError as e:
+            if "CERTIFICATE" in str(e.reason):
+                why = f"the broker does not take this client's certificate: {e.reason}"
+                raise UserError(why, where, "set kafka.cert_file and kafka.key_file to what it expects") from e
+        except (OSError, ValueError):
+            continue
 
 
 def username_of(kafka: Kafka, service: str) -> str:

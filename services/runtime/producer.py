@@ -29,8 +29,11 @@ class BrokenOutput(RuntimeError):
     """The core made an output that breaks the contract: a bug of the service, never of its input."""
 
 
-def make_producer(settings: RunSettings, service: str) -> KafkaProducer:
-    """An idempotent producer of one service; topics are never created by sending to them."""
+def make_producer(settings: RunSettings, service: str, answer_ms: int = 30_000) -> KafkaProducer:
+    """An idempotent producer of one service; topics are never created by sending to them.
+
+    Raises KafkaError when no broker answers within `answer_ms`.
+    """
     compression = settings.kafka.compression
     return KafkaProducer(
         **connection(settings.kafka, service),
@@ -43,6 +46,7 @@ def make_producer(settings: RunSettings, service: str) -> KafkaProducer:
         max_request_size=codec.MAX_BYTES + 1024 * 1024,
         delivery_timeout_ms=_FOREVER_MS,
         max_block_ms=5_000,
+        bootstrap_timeout_ms=answer_ms,
         allow_auto_create_topics=False,
         reconnect_backoff_max_ms=1_000,
         metrics_enabled=False,

@@ -10,12 +10,16 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 
 from schemas.topics import ALL, GROUPED, dead_letter
 from services.runtime.clock import Clock
+from services.runtime.cluster import check_trust, login_doubt
 from services.runtime.context import ServiceSpec
 from services.runtime.errors import UserError
 from services.runtime.lifecycle import reachable
 from services.runtime.logs import Log
 from services.runtime.producer import make_producer
 from services.runtime.settings import RunSettings
+
+FIRST_ANSWER_MS = 10_000
+"""How long a broker that accepts a connection is given to answer, before that is said and it is tried again."""
 
 
 class Stopped(Exception):
@@ -43,18 +47,24 @@ class Startup:
         self._turn = turn
 
     def connect(self) -> KafkaProducer:
-        """Wait for a broker: one that is down is no reason to exit. Raises UserError when none is configured."""
-        bootstrap = self._settings.kafka.bootstrap
+        """Wait for a broker: one that is down is no reason to exit.
+
+        Raises UserError when none is configured, or broker and service do not trust each other.
+        """
+        kafka, name = self._settings.kafka, self._spec.name
+        bootstrap = kafka.bootstrap
         if not bootstrap:
             raise UserError("no broker is configured", "kafka.bootstrap", "set it to HOST:PORT of the broker")
         said = float("-inf")
         while True:
             self._turn()
             if reachable(bootstrap):
+                check_trust(kafka, name)
                 try:
-                    return make_producer(self._settings, self._spec.name)
+                    return make_producer(self._settings, name, FIRST_ANSWER_MS)
                 except KafkaError as e:
-                    self._log.warning("the broker accepts connections but does not answer yet", error=repr(e))
+                    what = "the broker accepts connections but does not answer yet"
+                    self._log.warning(what + login_doubt(kafka, name), error=repr(e))
             if self._clock.monotonic() - said > 10:
                 said = self._clock.monotonic()
                 self._log.warning("waiting for the broker", bootstrap=bootstrap)

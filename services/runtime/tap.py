@@ -13,7 +13,7 @@ from kafka.errors import KafkaError
 
 from schemas import codec
 from schemas.topics import Topic
-from services.runtime.cluster import Cluster, connection, said
+from services.runtime.cluster import Cluster, check_trust, connection, login_doubt, said
 from services.runtime.consumer import partitions_of
 from services.runtime.core import Message, Position
 from services.runtime.driver import decode_message
@@ -157,6 +157,7 @@ def read_all(
 def _connect(cluster: Cluster, timeout_s: float, min_bytes: int) -> KafkaConsumer:
     error: Exception | None = None
     if reachable(said(cluster), min(timeout_s, 5.0)):
+        check_trust(cluster)
         try:
             return KafkaConsumer(
                 **connection(cluster),
@@ -172,7 +173,8 @@ def _connect(cluster: Cluster, timeout_s: float, min_bytes: int) -> KafkaConsume
             )
         except KafkaError as e:
             error = e
-    raise UserError("no broker answers", said(cluster), "start the run, or correct the address") from error
+    doubt = login_doubt(cluster) if error else ""
+    raise UserError(f"no broker answers{doubt}", said(cluster), "start the run, or correct the settings") from error
 
 
 def _decode(record: ConsumerRecord) -> Message | Undecodable:

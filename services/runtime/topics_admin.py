@@ -7,8 +7,9 @@ import contextlib
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
+from schemas.access import OPERATOR
 from schemas.topics import ALL, DAY_MS, Topic, dead_letter
-from services.runtime.cluster import connection
+from services.runtime.cluster import check_trust, connection, login_doubt
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings
 
@@ -34,10 +35,12 @@ def _dead_letter_config(topic: Topic) -> dict[str, str]:
 def ensure_topics(settings: RunSettings) -> None:
     """Create what is missing. Raises UserError when an existing topic has another count, or no broker answers."""
     bootstrap = settings.kafka.bootstrap
+    check_trust(settings.kafka, OPERATOR)
     try:
-        admin = KafkaAdminClient(**connection(settings.kafka, "operator"), bootstrap_timeout_ms=15_000)
+        admin = KafkaAdminClient(**connection(settings.kafka, OPERATOR), bootstrap_timeout_ms=15_000)
     except KafkaError as e:
-        raise UserError(f"no broker answers: {e}", bootstrap, "start the broker, or correct kafka.bootstrap") from e
+        doubt = login_doubt(settings.kafka, OPERATOR)
+        raise UserError(f"no broker answers{doubt}: {e}", bootstrap, "start it, or correct [kafka]") from e
     try:
         wanted = declared(settings)
         existing = _counts(admin, wanted)
