@@ -9,10 +9,10 @@ RUN_DIR ?= runs/quickstart
 RUN_ARGS ?= --set dispatch.wall_s=400
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system equipment run test test-long check lint types exact chaos bench clean
+.PHONY: help setup system equipment run test test-long test-kafka check lint types exact chaos bench clean
 
 help: ## print this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready system ## install everything into .venv (and bubblewrap through apt-get when it is missing)
 
@@ -51,6 +51,9 @@ test: setup equipment ## set up, then run all tests (ruff and mypy among them)
 
 test-long: setup equipment ## the end-to-end tests that take longest: kills, chaos, elastic groups, Kafka, S3, backup (ten minutes)
 	@$(BIN)/pytest -m long
+
+test-kafka: setup ## suites, whole runs, logins and a short chaos on the Apache Kafka of ../shared/kafka (six minutes)
+	@$(BIN)/python -m tests.kafka
 
 check: setup lint types test ## ruff and mypy first, by themselves, then all tests
 

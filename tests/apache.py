@@ -69,6 +69,15 @@ class Cluster:
         finally:
             admin.close()
 
+    def whole(self) -> bool:
+        """Whether every copy of every partition is in sync: one more node may be killed."""
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        try:
+            parts = [p for topic in admin.describe_topics() for p in topic["partitions"]]
+            return all(len(p["isr_nodes"]) == len(p["replica_nodes"]) for p in parts)
+        finally:
+            admin.close()
+
     def _run(self, *arguments: str) -> None:
         subprocess.run([str(self._script), *arguments], check=True, capture_output=True, timeout=60)
 

@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from infra.broker.testing import running_broker
 from services.runtime.core import Effects, Job
-from tests.services.runtime.bus import IN, Bus, EchoCore, wait_for
+from tests.services.runtime.bus import IN, EchoCore, wait_for
 
 COUNT = 60
 
@@ -28,16 +27,11 @@ class Slow(EchoCore):
 
 
 @pytest.mark.timeout(120)
-def test_a_full_service_shares_its_partitions_with_one_that_comes(tmp_path):
-    with running_broker(tmp_path / "log") as broker:
-        bus = Bus(broker.bootstrap)
-        try:
-            first = bus.start(Slow, workers=1, max_jobs=2).ready()
-            sender = threading.Thread(target=bus.send, args=(range(COUNT),))
-            sender.start()
-            wait_for(lambda: first.core.numbers, what="work")
-            bus.start(Slow, workers=1, max_jobs=2).ready()
-            sender.join(30)
-            wait_for(lambda: len(set(bus.answered())) >= COUNT, 60, "every answer")
-        finally:
-            bus.close()
+def test_a_full_service_shares_its_partitions_with_one_that_comes(bus):
+    first = bus.start(Slow, workers=1, max_jobs=2).ready()
+    sender = threading.Thread(target=bus.send, args=(range(COUNT),))
+    sender.start()
+    wait_for(lambda: first.core.numbers, what="work")
+    bus.start(Slow, workers=1, max_jobs=2).ready()
+    sender.join(30)
+    wait_for(lambda: len(set(bus.answered())) >= COUNT, 60, "every answer")
