@@ -64,7 +64,7 @@ class Instance:
     @property
     def label(self) -> str:
         """Name of this instance's processes (argv[0]) and prefix of its control groups."""
-        return f"{cgroup.PREFIX}{self.number}"
+        return _label(self.number)
 
     def file(self, name: str) -> Path:
         """Path of a filter or socket of this instance; removed with it, or by whoever starts after its death."""
@@ -94,7 +94,7 @@ class Instance:
             if number != self.number and fd is None:
                 continue  # alive
             try:
-                found += _sweep_one(f"{cgroup.PREFIX}{number}", layout)
+                found += _sweep_one(_label(number), layout)
                 found += self._remove_files(number)
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(cache / f"{TREES}{number}")
@@ -114,6 +114,12 @@ class Instance:
         """Give the number back, and remove its files."""
         self._remove_files(self.number)
         os.close(self._fd)
+
+
+def _label(number: int) -> str:
+    """The locks are per user, so the names are too: nobody (root least of all) sweeps what another user's hold."""
+    user = os.geteuid()
+    return f"{cgroup.PREFIX}{number}" if user == 0 else f"{cgroup.PREFIX}u{user}-{number}"
 
 
 def _sweep_one(label: str, layout: cgroup.Layout) -> list[str]:
