@@ -6,85 +6,15 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from services.runtime.errors import UserError
+from services.runtime.sections import Kafka as Kafka
+from services.runtime.sections import Runtime as Runtime
+from services.runtime.sections import Section as Section
+from services.runtime.sections import Store as Store
 from services.runtime.toml import literal, read_toml
-
-
-class Section(BaseModel):
-    """A table of the TOML file; an unknown key is an error, since a misspelt setting would be silently ignored."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Kafka(Section):
-    """Where the topics live. `bootstrap` empty: the laptop stack starts the embedded broker and fills it in."""
-
-    bootstrap: str = ""
-    partitions: int = Field(4, ge=1, le=1024, description="count of every grouped topic")
-    replication: int = Field(1, ge=1)
-    min_in_sync: int = Field(0, ge=0, description="copies that an acknowledgement promises; 0: all but one")
-    compression: Literal["none", "zstd", "lz4"] = "zstd"
-    session_timeout_ms: int = Field(6_000, ge=1_000)
-    tls: bool = Field(False, description="speak TLS; without ca_file the system's authorities are trusted")
-    ca_file: str = ""
-    cert_file: str = Field("", description="this client's certificate, with key_file, where the cluster asks for one")
-    key_file: str = ""
-    check_hostname: bool = True
-    mechanism: Literal["", "SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] = Field("", description="of SASL; empty: none")
-    username: str = Field("", description="{service} in it stands for the service's name: one principal for each")
-    password: str = Field("", repr=False, description="better: password_file, or ROLLSTREAM_KAFKA__PASSWORD")
-    password_file: str = Field("", description="may contain {service}, as may cert_file and key_file")
-
-    @model_validator(mode="after")
-    def _complete(self) -> Kafka:
-        if self.mechanism and not (self.username and (self.password or self.password_file)):
-            raise ValueError(
-                f"mechanism {self.mechanism} needs username, and password_file or ROLLSTREAM_KAFKA__PASSWORD"
-            )
-        if self.mechanism == "PLAIN" and not self.tls:
-            raise ValueError("mechanism PLAIN sends the password as it is: it needs tls = true")
-        if bool(self.cert_file) != bool(self.key_file):
-            raise ValueError("cert_file and key_file belong together")
-        if self.min_in_sync > self.replication:
-            raise ValueError(f"min_in_sync = {self.min_in_sync} of {self.replication} copies: nothing could be written")
-        return self
-
-    @property
-    def in_sync(self) -> int:
-        """Copies that hold a record once it is acknowledged; it survives the loss of all of them but one."""
-        return self.min_in_sync or max(1, self.replication - 1)
-
-
-class Runtime(Section):
-    """The loop under every service; the defaults suit one machine as well as a cluster."""
-
-    commit_s: float = Field(0.5, gt=0, description="offsets are committed at most this often")
-    tick_s: float = Field(0.5, gt=0, description="how often deadlines are looked at")
-    window_records: int = Field(50_000, ge=1, description="a partition is paused when this many stand above one record")
-    drain_s: float = Field(10.0, ge=0, description="budget of running jobs after SIGTERM")
-    revoke_s: float = Field(3.0, ge=0, description="budget of running jobs before partitions are let go")
-    linger_ms: int = Field(0, ge=0, le=5, description="0 favours latency, 5 favours throughput of many small records")
-    unacknowledged_records: int = Field(20_000, ge=1)
-    unacknowledged_bytes: int = Field(64 * 1024 * 1024, ge=1024)
-    dead_letters_in_a_row: int = Field(20, ge=0, description="more than this many stop the service")
-    dead_letter_ratio: float = Field(0.1, ge=0, le=1)
-    crash_tries: int = Field(3, ge=1, description="crashes on one record before it is dead-lettered")
-    stuck_s: float = Field(120.0, gt=0, description="liveness fails when the loop has not turned for this long")
-
-
-class Store(Section):
-    """Object storage: `file:///path` or `s3://bucket/prefix` (then endpoint and keys)."""
-
-    url: str = ""
-    endpoint: str = ""
-    access_key: str = Field("", description="{service} in it stands for the service's name: one login for each")
-    secret_key: str = Field("", repr=False, description="better: secret_key_file, or ROLLSTREAM_STORE__SECRET_KEY")
-    secret_key_file: str = Field("", description="may contain {service}")
-    region: str = "us-east-1"
-    secure: bool = True
 
 
 class Tasks(Section):
