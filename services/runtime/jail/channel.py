@@ -14,6 +14,9 @@ from services.runtime.jail.backend import Jail
 from services.runtime.jail.limits import JailFault, Limits
 
 MAX_FRAME = 1024 * 1024
+_SLICE_S = 0.25
+"""A wait for a jail is made of waits of this length. One that takes longer counts as this long: then it was this side
+that did not run (stopped, or on a machine that was), and the answer may lie in the pipe meanwhile."""
 _ID = 32
 
 Ending = Literal["complete", "stopped", "eof", "deadline", "log_flood", "reply_flood", "protocol", "limit", "lingering"]
@@ -31,7 +34,11 @@ class Closed(Exception):
 
 
 class Channel:
-    """Exchange with one jail. Every reply counts against the caps of its limits."""
+    """Exchange with one jail. Every reply counts against the caps of its limits.
+
+    Deadlines are times of `now`, which only goes on while this side waits: what it was stopped for, or busy with, is
+    not the candidate's time. A candidate that sleeps or drips is waited for, second by second.
+    """
 
     def __init__(self, jail: Jail, limits: Limits) -> None:
         self._jail = jail
@@ -41,11 +48,16 @@ class Channel:
         self._received = 0
         self._logged = 0
         self._writing = False
+        self._waited = 0.0
         self._poll = select.poll()
         self._poll.register(jail.replies, select.POLLIN)
         if jail.log >= 0:
             self._poll.register(jail.log, select.POLLIN)
         self.log = b""
+
+    def now(self) -> float:
+        """Seconds for which the jail was waited for."""
+        return self._waited
 
     @property
     def clean(self) -> bool:
@@ -65,7 +77,7 @@ class Channel:
         self._write()
 
     def receive(self, deadline: float) -> tuple[str, str, str]:
-        """Next reply as (id, kind, text). `deadline` is a monotonic time. Raises Closed."""
+        """Next reply as (id, kind, text). `deadline` is a time of `now`. Raises Closed."""
         while True:
             frame = self._take()
             if frame is not None:
@@ -88,10 +100,12 @@ class Channel:
         return text[:_ID], text[_ID], text[_ID + 1 :]
 
     def _wait(self, deadline: float) -> None:
-        left = deadline - time.monotonic()
-        events = self._poll.poll(left * 1000) if left > 0 else []
-        if not events:
+        left = min(deadline - self._waited, _SLICE_S)
+        if left <= 0:
             raise Closed("deadline")
+        began = time.monotonic()
+        events = self._poll.poll(left * 1000)
+        self._waited += min(left, time.monotonic() - began) if events else left
         for fd, _ in events:
             if fd == self._jail.requests:
                 self._write()
@@ -164,7 +178,7 @@ class Channel:
             self._writing = False
         self._jail.close_requests()
         try:
-            self.receive(min(deadline, time.monotonic() + 2.0))
+            self.receive(min(deadline, self._waited + 2.0))
         except Closed as closed:
             if closed.ending == "eof":
                 return "complete" if self.clean else "protocol"
@@ -182,7 +196,7 @@ def boot(channel: Channel, serve: bool, processes: int, boot_s: float) -> None:
     ident = request_id()
     channel.send({"boot": ident, "serve": serve, "processes": processes})
     try:
-        reply = channel.receive(time.monotonic() + boot_s)
+        reply = channel.receive(channel.now() + boot_s)
     except Closed as closed:
         said = channel.drain_log().decode("utf-8", "replace").strip()
         raise JailFault(f"no boot handshake ({closed.ending}){': ' + said if said else ''}") from None

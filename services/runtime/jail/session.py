@@ -115,13 +115,13 @@ class Conversation:
         self._pace = pace
         started = time.monotonic()
         boot(self._channel, False, processes, pace.boot_s)
-        self._started = time.monotonic()
+        self._started = self._channel.now()
         self._deadline = self._started + pace.wall_s
         self._program: Program | None = None
         self._handles: set[int] = set()
         self._last_handle = 0
         self._budget = Budget(jail, pace.import_cpu_s)
-        self.transcript = Transcript(booted=True, boot_s=self._started - started)
+        self.transcript = Transcript(booted=True, boot_s=time.monotonic() - started)
 
     def start(self, program: Program) -> bool:
         """Import the candidate; False when that failed (`transcript.failure`). Raises Closed."""
@@ -198,7 +198,7 @@ class Conversation:
     def _close(self, ending: Ending) -> None:
         self._deadline = 0.0
         self.transcript.ending = ending
-        self.transcript.wall_s = time.monotonic() - self._started
+        self.transcript.wall_s = self._channel.now() - self._started
         self.transcript.log = self._channel.log
 
     def _number(self, handle: Handle | None) -> int:
@@ -215,7 +215,7 @@ class Conversation:
             raise Closed(self.transcript.ending)
         ident = request_id()
         self._channel.send(_request(self._program, ident, operation, handle, name, args, kwargs, self._number))
-        deadline = min(self._deadline, time.monotonic() + self._pace.call_wall_s)
+        deadline = min(self._deadline, self._channel.now() + self._pace.call_wall_s)
         kind, text = self._reply(ident, deadline, ("r", "x", "u"))
         if self._program.handles:
             self._register(text)
@@ -367,7 +367,7 @@ class Server:
         transcript = Transcript(booted=True)
         started = time.monotonic()
         try:
-            self._converse(transcript, ident, idents, started + wall_s)
+            self._converse(transcript, ident, idents, channel.now() + wall_s)
         except Closed as closed:
             transcript.ending = closed.ending
             self.usable = False
