@@ -9,10 +9,10 @@ RUN_DIR ?= runs/quickstart
 RUN_ARGS ?= --set dispatch.wall_s=400
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system equipment run test test-long test-kafka check lint types exact chaos bench clean
+.PHONY: help setup system equipment run test test-long test-kafka test-k8s check lint types exact chaos bench clean
 
 help: ## print this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready system ## install everything into .venv (and bubblewrap through apt-get when it is missing)
 
@@ -54,6 +54,9 @@ test-long: setup equipment ## the end-to-end tests that take longest: kills, cha
 
 test-kafka: setup ## suites, whole runs, logins and a short chaos on the Apache Kafka of ../shared/kafka (six minutes)
 	@$(BIN)/python -m tests.kafka
+
+test-k8s: setup ## images, manifests and a rollouts on the Kubernetes of ../shared/kube, as root (a quarter of an hour)
+	@TORCH='$(TORCH)' $(BIN)/python -m tests.k8s
 
 check: setup lint types test ## ruff and mypy first, by themselves, then all tests
 

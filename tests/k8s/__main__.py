@@ -1,0 +1,45 @@
+"""Everything that must hold on a real Kubernetes: images, manifests, and a run through rollouts, deletions and scaling.
+
+python -m tests.k8s        what `make test-k8s` runs; skips with the reason where root or the equipment is absent
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from tests.conftest import SHARED
+from tests.k8s.conftest import WANTED
+from tests.k8s.equipment import why_not
+
+LIMIT_S = 900
+"""A quarter of an hour, images included: then it is ended, and what it started with it."""
+
+
+def main() -> int:
+    """0 when all passed, or nothing can be started here."""
+    if why := why_not(SHARED):
+        print(f"skipped: {why}")
+        return 0
+    began = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "--no-header", "-s", "--timeout", str(LIMIT_S), "--maxfail", "3"]
+    command += ["-p", "no:cacheprovider", *(sys.argv[1:] or ["tests/k8s"])]
+    child = subprocess.Popen(command, env={**os.environ, WANTED: "1"})
+    # Ctrl-C reaches pytest too: it ends what it started, and this process waits for that.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: child.send_signal(signal.SIGINT))
+    try:
+        code = child.wait(LIMIT_S)
+    except subprocess.TimeoutExpired:
+        print(f"== not done within {LIMIT_S} s: ending it", flush=True)
+        child.send_signal(signal.SIGINT)
+        code = child.wait(120) or 1
+    print(f"== {'all passed' if code == 0 else 'failed'} on Kubernetes: {time.monotonic() - began:.0f} s", flush=True)
+    return 1 if code else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The images under test, built in a Docker Engine of the tests' own and handed to the node without any registry."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.conftest import SHARED
+from tests.k8s.cluster import Cluster
+from tests.k8s.progress import say
+from tests.services.docker_engine import Engine
+
+ROOT = Path(__file__).parents[2]
+SERVERS = ("rollstream-kafka:test", "rollstream-s3:test")
+NOW, NEXT = "dev", "next"
+"""Tags: what is deployed first, and what it is rolled to, a build of another revision."""
+_BUILD_S = 480
+
+
+def image(service: str, tag: str) -> str:
+    """The name of a service's image."""
+    return f"rollstream-{service}:{tag}"
+
+
+class Builder:
+    """Builds everything in a thread of its own; `finish` waits for it. `stop` ends the engine, finished or not."""
+
+    def __init__(self, engine: Engine, services: Iterable[str]) -> None:
+        self.engine, self.services = engine, tuple(services)
+        self.seconds: dict[str, float] = {}
+        self._failure: BaseException | None = None
+        self._step: subprocess.Popen[str] | None = None
+        self._stopped = False
+        self._thread = threading.Thread(target=self._work, name="images", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self.engine.start()
+            images = ROOT / "infra" / "images"
+            self._run("base image", images / "base.sh")
+            self._run("wheels", images / "wheels.sh")
+            self._run("images of Kafka and S3", ROOT / "tests" / "k8s" / "images" / "build.sh")
+            self._run("images of all services", images / "build.sh", "--tag", NOW)
+            self._run("the next images", images / "build.sh", "--tag", NEXT, *self.services, REVISION="next")
+        except BaseException as failure:  # told by finish, in the thread of the test
+            self._failure = failure
+
+    def _run(self, what: str, *command: Path | str, **environment: str) -> None:
+        began = time.monotonic()
+        say(f"building: {what}")
+        given = {"DOCKER_HOST": self.engine.url, "SHARED": str(SHARED), **environment}
+        self._step = subprocess.Popen(
+            [str(word) for word in command], cwd=ROOT, env={**os.environ, **given}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+        said, _ = self._step.communicate(timeout=_BUILD_S)
+        self.seconds[what] = time.monotonic() - began
+        if self._stopped:
+            raise RuntimeError("the build was ended")
+        if self._step.returncode:
+            raise RuntimeError(f"{what} could not be built:\n{said[-4000:]}")
+        say(f"built: {what} in {self.seconds[what]:.0f} s")
+        for line in said.splitlines():
+            if line.startswith("rollstream-"):
+                say(f"  {line}")
+
+    def finish(self) -> None:
+        """Wait until all is built. Raises what the build raised."""
+        while self._thread.is_alive():
+            self._thread.join(1)
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """End a step under way, and the engine with everything in it."""
+        self._stopped = True
+        if self._step is not None and self._step.poll() is None:
+            os.killpg(self._step.pid, 15)
+        if self._thread.ident is not None:
+            self._thread.join(20)
+        self.engine.stop()
+
+    def hand_over(self, cluster: Cluster, names: Iterable[str]) -> None:
+        """Load images into the node. Layers that they share travel once."""
+        line = ["docker", "--host", self.engine.url, "save", *names]
+        with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as archive:
+            try:
+                cluster.load(archive)
+            finally:
+                archive.kill()
