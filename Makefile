@@ -55,7 +55,7 @@ test-long: setup equipment ## the end-to-end tests that take longest: kills, cha
 test-kafka: setup ## suites, whole runs, logins and a short chaos on the Apache Kafka of ../shared/kafka (six minutes)
 	@$(BIN)/python -m tests.kafka
 
-test-k8s: setup ## images, manifests and a rollouts on the Kubernetes of ../shared/kube, as root (a quarter of an hour)
+test-k8s: setup ## images, manifests and a run under rollouts on the Kubernetes of ../shared/kube, as root (a quarter of an hour)
 	@TORCH='$(TORCH)' $(BIN)/python -m tests.k8s
 
 check: setup lint types test ## ruff and mypy first, by themselves, then all tests
