@@ -1,0 +1,1 @@
+"""Kubernetes manifests, and what of them is derived from the code."""
