@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.topics import ALL, dead_letter
+from schemas.topics import ALL, Topic, dead_letter
 
-READERS = ("monitor", "recorder")
-"""Read every topic, write none, belong to no group."""
+RECORDER = "recorder"
+READERS = ("monitor", RECORDER)
+"""Read every topic and write none; the recorder's instances share the partitions in a group, the monitor has none."""
 OPERATOR = "operator"
 """Makes topics and looks at what groups have committed; neither reads nor writes a record."""
 
@@ -38,6 +39,11 @@ def group_of(run_id: str, service: str) -> str:
     return f"{run_id}.{service}"
 
 
+def readers_of(topic: Topic) -> tuple[str, ...]:
+    """Every service that reads a topic: those for which it is an input, then those that read all."""
+    return (*topic.consumers, *READERS)
+
+
 def rules(run_id: str) -> tuple[Rule, ...]:
     """All rules of one run, sorted.
 
@@ -61,5 +67,6 @@ def _rules(run_id: str) -> Iterator[Rule]:
                 yield Rule(reader, "read", "topic", name)
             yield Rule(OPERATOR, "create", "topic", name)
             yield Rule(OPERATOR, "describe", "topic", name)
+    yield Rule(RECORDER, "read", "group", group_of(run_id, RECORDER))
     for service in principals():
         yield Rule(OPERATOR, "describe", "group", group_of(run_id, service))

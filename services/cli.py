@@ -215,6 +215,18 @@ def restore(
     print(f"go on with: rollstream run --run-dir {run_dir}")
 
 
+@app.command()
+def recorded(
+    run_dir: RunDirOption = None,
+    config: ConfigOption = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Also read every segment and check its digest.")] = False,
+) -> None:
+    """List what the recorder has kept of every topic, by partition: first, last, gaps, bytes; exit 1 names the gaps."""
+    from infra.local.recorded import show_recorded
+
+    raise typer.Exit(show_recorded(run_dir or DEFAULT_RUN, config, verify))
+
+
 def _mount_tasks() -> None:
     """The task commands load only when they are asked for or listed."""
     from services.tasks.commands import app as tasks_app

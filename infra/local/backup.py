@@ -22,13 +22,14 @@ from typing import Any
 from infra.local.rundir import RunDir
 from infra.local.stack import readable, serving
 from schemas import codec
-from schemas.access import group_of, principals
+from schemas.access import RECORDER, group_of, principals
 from schemas.rollout import RolloutCompleted
 from schemas.topics import ALL, ROLLOUT_COMPLETED, dead_letter
 from services.runtime import archive
-from services.runtime.archive import Raw, Span
+from services.runtime.archive import Span
 from services.runtime.cluster import Cluster, said
 from services.runtime.errors import UserError
+from services.runtime.segments import Raw, unpack
 from services.runtime.settings import RunSettings, Store, dump_toml, load
 from services.runtime.store import (
     CorruptObject,
@@ -77,7 +78,8 @@ def backup(root: Path, place: str, say: Say) -> Counts:
 def copy_out(settings: RunSettings, cluster: Cluster, target: ObjectStore, say: Say) -> Counts:
     """Copy one run's topics and objects, then write the manifest."""
     run_id = settings.run_id
-    groups = archive.committed(cluster, [group_of(run_id, service) for service in principals()])
+    # The recorder's copies do not come along: it reads the restored topics from their beginning, into the new store.
+    groups = archive.committed(cluster, [group_of(run_id, service) for service in principals() if service != RECORDER])
     names = [name for topic in reversed(ALL) for name in (topic.name, dead_letter(topic)) if name]
     found = archive.spans(cluster, names)
     _require_own(cluster, settings, found)
@@ -116,7 +118,9 @@ def _noting(name: str, records: Iterable[Raw], claimed: set[str]) -> Iterator[Ra
     for record in records:
         if name == ROLLOUT_COMPLETED.name:
             try:
-                decoded = codec.decode(RolloutCompleted, record.value or b"", record.headers)
+                decoded = codec.decode(
+                    RolloutCompleted, record.value or b"", [(n, v or b"") for n, v in record.headers]
+                )
             except codec.ContractViolation:
                 decoded = None
             if isinstance(decoded, RolloutCompleted) and decoded.diff_uri:
@@ -272,4 +276,4 @@ def copy_in(
 
 def _records(source: ObjectStore, segments: Iterable[Mapping[str, Any]]) -> Iterator[Raw]:
     for segment in segments:
-        yield from archive.unpack(source.get_content(segment["key"]))
+        yield from unpack(source.get_content(segment["key"]))

@@ -83,6 +83,7 @@ def list_topics(config: Path | None, create: bool, grant: bool = False, plain: s
     from rich.console import Console
     from rich.table import Table
 
+    from schemas.access import readers_of
     from schemas.topics import ALL
     from services.runtime.settings import load
 
@@ -103,6 +104,7 @@ def list_topics(config: Path | None, create: bool, grant: bool = False, plain: s
         keeps = "latest per key" if topic.compacted else f"{topic.retention_ms / 86_400_000:g} d"
         count = str(topic.partitions(settings.kafka.partitions))
         dead = "yes" if topic.dlq else "no: stops"
-        table.add_row(topic.name, topic.key, count, keeps, dead, ", ".join(topic.producers), ", ".join(topic.consumers))
+        parts = (", ".join(names) for names in (topic.producers, readers_of(topic)))
+        table.add_row(topic.name, topic.key, count, keeps, dead, *parts)
     Console().print(table)
     return 0

@@ -23,7 +23,7 @@ LONG_POLL_MS = 1000
 """How long the broker holds an empty fetch: an idle consumer costs one request a second."""
 
 
-def make_consumer(settings: RunSettings, service: str, group: str | None) -> KafkaConsumer:
+def make_consumer(settings: RunSettings, service: str, group: str | None, fetch_bytes: int = 1) -> KafkaConsumer:
     """A consumer of one service with manual commits. Where to start without an offset is `Source`'s decision."""
     return KafkaConsumer(
         **connection(settings.kafka, service),
@@ -37,6 +37,7 @@ def make_consumer(settings: RunSettings, service: str, group: str | None) -> Kaf
         partition_assignment_strategy=[RangePartitionAssignor],
         session_timeout_ms=settings.kafka.session_timeout_ms,
         heartbeat_interval_ms=max(300, settings.kafka.session_timeout_ms // 4),
+        fetch_min_bytes=fetch_bytes,
         fetch_max_wait_ms=LONG_POLL_MS,
         max_partition_fetch_bytes=4 * 1024 * 1024,
         fetch_max_bytes=32 * 1024 * 1024,
@@ -66,9 +67,10 @@ class Source:
         metrics: Metrics,
         *,
         strict: bool = False,
-        rewound: Callable[[TopicPartition], None] = lambda tp: None,
+        rewound: Callable[[TopicPartition, int, int], None] = lambda tp, at, start: None,
     ) -> None:
-        """`strict`: an offset outside the log ends the service; otherwise `rewound` hears of the jump."""
+        """`strict`: an offset outside the log ends the service; otherwise `rewound` hears of the jump from where to
+        where."""
         self.consumer = consumer
         self._rewound = rewound
         self._log = log
@@ -122,7 +124,7 @@ class Source:
                 )
             self._metrics.expired(tp.topic, lost)
             self._log.error("offset outside the log; reading from its beginning", where=where, at=at, lost=lost)
-            self._rewound(tp)
+            self._rewound(tp, at, starts[tp])
             self.consumer.seek_to_beginning(tp)
 
     def pause_only(self, wanted: set[TopicPartition]) -> None:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from schemas.topics import Topic
 from services.runtime.clock import Clock
-from services.runtime.core import Core, Effects
+from services.runtime.core import Core, Effects, RawCore
 from services.runtime.errors import UserError
 from services.runtime.logs import Log
 from services.runtime.settings import RunSettings, Store
@@ -30,7 +30,9 @@ class ServiceSpec:
     numbers of all of them. `broadcast` topics are read by every instance from the beginning and never committed; they
     are read to their end before the first input is handled. `pinned` replaces the group: every partition of `inputs` is
     read from the offsets it returns ((topic, partition) -> offset; the beginning where missing), which live with the
-    service's own state; offsets are still committed so that lag dashboards work.
+    service's own state; offsets are still committed so that lag dashboards work. `raw`: the core is a RawCore; such a
+    service writes no topic, and on SIGTERM it still handles what stands in its inputs, within the drain budget.
+    `fetch_bytes`: how much a fetch waits for, a second at most, where nobody waits for the result.
     """
 
     name: str
@@ -40,6 +42,8 @@ class ServiceSpec:
     workers: int = 0
     max_jobs: int = 64
     max_job_bytes: int = 64 * 1024 * 1024
+    raw: bool = False
+    fetch_bytes: int = 1
 
     def __post_init__(self) -> None:
         if not self.inputs and not self.broadcast:
@@ -129,7 +133,7 @@ class ServiceContext:
         return self._ready
 
 
-MakeCore = Callable[[ServiceContext], Core]
+MakeCore = Callable[[ServiceContext], Core | RawCore]
 
 
 class CoreLock:

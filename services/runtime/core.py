@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from schemas.record import Record
 from schemas.topics import Topic
+from services.runtime.segments import Raw
 
 
 class Position(NamedTuple):
@@ -36,6 +37,16 @@ class Message:
     @property
     def partition(self) -> int:
         return self.position.partition
+
+
+@dataclass(frozen=True)
+class RawMessage:
+    """One record as it lies in the log, undecoded; `fresh` when it is the first of its partition since that was
+    assigned, or since the log jumped: what was held of the partition before is about to be handled again."""
+
+    position: Position
+    raw: Raw
+    fresh: bool
 
 
 @dataclass(frozen=True)
@@ -79,8 +90,8 @@ class Effects:
         return self
 
 
-class Core(Protocol):
-    """A service's core. The runtime calls every method under one lock, never two at once.
+class Events(Protocol):
+    """What every core hears. The runtime calls every method under one lock, never two at once.
 
     `partitions` are partition numbers of the grouped topics (co-partitioned: number n of every input belongs together).
     Order of events: every record of the broadcast topics up to their end; `assigned`; the inputs' records since the
@@ -97,16 +108,34 @@ class Core(Protocol):
     def caught_up(self, now_ms: int) -> Effects:
         """Everything that stood in the inputs when they were assigned (or the service started) has been handled."""
 
-    def handle(self, message: Message, now_ms: int) -> Effects:
-        """Handle one record, quickly. Raise schemas.codec.ContractViolation for a record that breaks the contract."""
-
     def tick(self, now_ms: int) -> Effects:
         """Called about twice a second (`runtime.tick_s`), for deadlines; never while catching up, since a deadline
         judged on half of the history would be wrong."""
 
+    def lost(self, topic: str, partition: int, first: int, end: int) -> Effects:
+        """Retention removed the records first..end-1 of a topic before this group had read them; it goes on after."""
+
+    def drain(self, now_ms: int) -> Effects:
+        """The service was asked to end, and nothing more will be handled: jobs returned here still run, within the
+        drain budget."""
+
+
+class Core(Events, Protocol):
+    """The core of a service that understands what it reads."""
+
+    def handle(self, message: Message, now_ms: int) -> Effects:
+        """Handle one record, quickly. Raise schemas.codec.ContractViolation for a record that breaks the contract."""
+
+
+class RawCore(Events, Protocol):
+    """The core of a service that takes records as they are (`ServiceSpec.raw`): none is decoded or dead-lettered."""
+
+    def handle_raw(self, message: RawMessage, now_ms: int) -> Effects:
+        """Handle one record, quickly."""
+
 
 class BaseCore:
-    """Default answers for the parts of `Core` that a service does not need."""
+    """Default answers for the events that a service does not need."""
 
     def assigned(self, partitions: frozenset[int]) -> None:
         del partitions
@@ -119,6 +148,14 @@ class BaseCore:
         return Effects()
 
     def tick(self, now_ms: int) -> Effects:
+        del now_ms
+        return Effects()
+
+    def lost(self, topic: str, partition: int, first: int, end: int) -> Effects:
+        del topic, partition, first, end
+        return Effects()
+
+    def drain(self, now_ms: int) -> Effects:
         del now_ms
         return Effects()
 

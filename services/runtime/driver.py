@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaError
@@ -13,14 +13,15 @@ from schemas import codec
 from schemas.record import Record
 from schemas.topics import BY_NAME, dead_letter
 from services.runtime import dlq
-from services.runtime.clock import Clock
+from services.runtime.clock import Clock, Deadline
 from services.runtime.context import CoreLock
-from services.runtime.core import Core, Effects, Job, Message, Position
+from services.runtime.core import Core, Effects, Job, Message, Position, RawCore, RawMessage
 from services.runtime.crashes import CrashMemory
 from services.runtime.errors import UserError
 from services.runtime.logs import Log
 from services.runtime.metrics import Metrics
 from services.runtime.producer import Encoded, Outbox
+from services.runtime.segments import Raw
 from services.runtime.watermark import Watermarks
 from services.runtime.workers import Workers
 
@@ -73,6 +74,7 @@ class Driver:
         self,
         *,
         service: str,
+        raw: bool,
         outbox: Outbox,
         watermarks: Watermarks,
         crashes: CrashMemory,
@@ -84,6 +86,7 @@ class Driver:
         fail: Callable[[BaseException], None],
     ) -> None:
         self._service = service
+        self._raw = raw
         self._outbox = outbox
         self._watermarks = watermarks
         self._crashes = crashes
@@ -95,7 +98,7 @@ class Driver:
         self._fail = fail
         self._lock = CoreLock()
         self._closed = False
-        self.core: Core
+        self.core: Core | RawCore
         self.workers: Workers
         self.certain: Callable[[], bool] = lambda: True
         """Whether this process certainly owns what its core believes; set once there is a group."""
@@ -110,14 +113,11 @@ class Driver:
         if tracked and not self._watermarks.deliver(position):
             return
         self._metrics.consumed(record.topic)
-        if self._crashes.quarantined(position):
+        if not self._raw and self._crashes.quarantined(position):
             self._poison(record, position, "crash", "the service crashed on this record again and again", tracked)
             return
         try:
-            message = decode_message(record)
-            with self._lock:
-                effects = self.core.handle(message, self._clock.now_ms())
-                self._apply(effects)
+            self._give(record, position)
         except codec.ContractViolation as e:
             self._poison(record, position, e.reason, str(e), tracked)
         except (FailStop, KafkaError, UserError, OSError, MemoryError):
@@ -127,6 +127,17 @@ class Driver:
         else:
             self._limit.good()
         self._lock.yield_if_wanted()
+
+    def _give(self, record: ConsumerRecord, position: Position) -> None:
+        if self._raw:
+            raw = Raw(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+            given = RawMessage(position, raw, fresh=self._watermarks.begins_at(position))
+            with self._lock:
+                self._apply(cast(RawCore, self.core).handle_raw(given, self._clock.now_ms()))
+            return
+        message = decode_message(record)
+        with self._lock:
+            self._apply(cast(Core, self.core).handle(message, self._clock.now_ms()))
 
     def _poison(self, record: ConsumerRecord, position: Position, reason: str, error: str, tracked: bool) -> None:
         self._metrics.invalid(reason)
@@ -205,6 +216,21 @@ class Driver:
     def caught_up(self) -> None:
         with self._lock:
             self._apply(self.core.caught_up(self._clock.now_ms()))
+
+    def rewound(self, topic: str, partition: int, at: int, start: int) -> None:
+        """The log begins at `start`, and reading was to go on at `at`: told before the first record after the jump."""
+        with self._lock:
+            if start > at:
+                self._apply(self.core.lost(topic, partition, at, start))
+            self._watermarks.open([(topic, partition)])
+
+    def drain(self, deadline: Deadline) -> None:
+        """Let the core have its last words, and wait for the jobs that they are."""
+        with self._lock:
+            effects = self.core.drain(self._clock.now_ms())
+            self._apply(effects)
+        if effects.jobs:
+            self.workers.settle(deadline)
 
     def revoked(self, numbers: Iterable[int]) -> None:
         with self._lock:

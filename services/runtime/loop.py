@@ -129,6 +129,8 @@ class Service:
             try:
                 self._loop = self._start()
                 self._loop.run(self._beat)
+                if self.spec.raw and self._failure is None:
+                    self._loop.read_out(Deadline(self.clock, self.settings.runtime.drain_s / 2))
             except Stopped:
                 pass
             except Exception as e:  # reported below with its exit code; the shutdown still commits what is finished
@@ -170,7 +172,8 @@ class Service:
         counts = startup.topics(producer)
         policy = dlq.DeadLetterPolicy(runtime.dead_letters_in_a_row, runtime.dead_letter_ratio)
         self._driver = Driver(
-            service=self.spec.name, outbox=self._outbox, watermarks=self._watermarks, crashes=self._crashes,
+            service=self.spec.name, raw=self.spec.raw, outbox=self._outbox, watermarks=self._watermarks,
+            crashes=self._crashes,
             limit=dlq.DeadLetterLimit(policy), clock=self.clock, log=self.log, metrics=self.metrics,
             stop=self._stop, fail=self.fail,
         )  # fmt: skip
@@ -204,10 +207,10 @@ class Service:
             self._read_to_end(source, driver)
             self._follower = threading.Thread(target=self._follow, args=(source, driver), name="broadcast", daemon=True)
             self._follower.start()
-        consumer = make_consumer(self.settings, name, group_of(self.settings.run_id, name))
+        consumer = make_consumer(self.settings, name, group_of(self.settings.run_id, name), spec.fetch_bytes)
         source = Source(
             consumer, self.log, self.metrics, strict=spec.pinned is not None,
-            rewound=lambda tp: self._watermarks.open([(tp.topic, tp.partition)]),
+            rewound=lambda tp, at, start: driver.rewound(tp.topic, tp.partition, at, start),
         )  # fmt: skip
         commits = Committer(
             consumer, self._watermarks, self._crashes, every_s=self.settings.runtime.commit_s,
@@ -271,6 +274,8 @@ class Service:
         deadline = Deadline(self.clock, 2.0 if crashed else self.settings.runtime.drain_s)
         own_process = threading.current_thread() is threading.main_thread()
         dog = lifecycle.watchdog(deadline.left() + 15.0, self.log) if own_process else None
+        if self._loop and self._driver and not crashed:
+            self._driver.drain(deadline)
         if self._workers and not self._workers.drain(deadline):
             self.log.warning("running jobs did not end within the drain budget; their inputs are handled again")
         if self._driver:

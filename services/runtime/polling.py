@@ -9,7 +9,7 @@ from collections.abc import Callable
 from kafka import TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 
-from services.runtime.clock import Clock
+from services.runtime.clock import Clock, Deadline
 from services.runtime.commits import Committer
 from services.runtime.consumer import LONG_POLL_MS, Source
 from services.runtime.core import BaseCore
@@ -64,6 +64,7 @@ class PollLoop:
         self._caught_up = False
         self._said_stuck = 0.0
         self._ticks = getattr(type(driver.core), "tick", None) is not BaseCore.tick
+        self._reading_out = False
         self.ready = False
 
     def run(self, beat: Callable[[], None]) -> None:
@@ -84,6 +85,19 @@ class PollLoop:
             if now >= next_look:
                 next_look = now + _LOOK_S
                 self._look_around(now)
+
+    def read_out(self, deadline: Deadline) -> None:
+        """After the stop: what stands in the inputs now is still handled, unless the deadline comes first."""
+        if not self._caught_up or self.ownership is None:
+            return  # far behind anyway: the next start goes on
+        self._reading_out = True
+        self.source.catch_up_with(self.ownership.owned)
+        while not deadline.passed and self._driver.certain() and (self._carry or not self.source.caught_up):
+            self._step(deadline.left(0.01))
+
+    @property
+    def _going(self) -> bool:
+        return self._reading_out or not self._stop.is_set()
 
     def _timed(self, phase: str, work: Callable[[], None]) -> None:
         start = self._clock.monotonic()
@@ -140,7 +154,7 @@ class PollLoop:
             self._outbox.cork()
         try:
             uncork_at = self._clock.monotonic() + CORK_S
-            while self._carry and not self._stop.is_set() and not self._full and self._driver.certain():
+            while self._carry and self._going and not self._full and self._driver.certain():
                 record = self._carry.popleft()
                 self._driver.handle(record, tracked=tracked)
                 if (now := self._clock.monotonic()) >= uncork_at:

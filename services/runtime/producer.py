@@ -29,8 +29,11 @@ class BrokenOutput(RuntimeError):
     """The core made an output that breaks the contract: a bug of the service, never of its input."""
 
 
-def make_producer(settings: RunSettings, service: str, answer_ms: int = 30_000) -> KafkaProducer:
-    """An idempotent producer of one service; topics are never created by sending to them.
+def make_producer(
+    settings: RunSettings, service: str, answer_ms: int = 30_000, idempotent: bool = True
+) -> KafkaProducer:
+    """A producer of one service, idempotent unless it may write nowhere (a cluster refuses such a one its id); topics
+    are never created by sending to them.
 
     Raises KafkaError when no broker answers within `answer_ms`.
     """
@@ -38,7 +41,7 @@ def make_producer(settings: RunSettings, service: str, answer_ms: int = 30_000) 
     return KafkaProducer(
         **connection(settings.kafka, service),
         client_id=group_of(settings.run_id, service),
-        enable_idempotence=True,
+        enable_idempotence=idempotent,
         acks="all",
         compression_type=None if compression == "none" else compression,
         linger_ms=settings.runtime.linger_ms,

@@ -181,6 +181,17 @@ class Evaluation(Section):
     every: int = Field(0, ge=0, description="also after every so many updates; 0: never")
 
 
+class Recorder(Section):
+    """How topics are cut into objects. Offsets are committed once their object is there."""
+
+    segment_bytes: int = Field(4 * 1024 * 1024, ge=1024, le=32 * 1024 * 1024, description="of records, uncompressed")
+    segment_s: float = Field(60.0, gt=0, description="a segment is closed when its first record waits for this long")
+    buffer_bytes: int = Field(
+        64 * 1024 * 1024, ge=1024 * 1024, description="of records in memory; full: nothing is read until the store took"
+    )
+    uploads: int = Field(2, ge=1, le=32, description="segments that are stored at the same time")
+
+
 class Scale(Section):
     """How many instances of a service the laptop stack starts; they share the partitions."""
 
@@ -189,6 +200,7 @@ class Scale(Section):
     verifier: int = Field(1, ge=1)
     closure: int = Field(1, ge=1)
     admission: int = Field(1, ge=1)
+    recorder: int = Field(1, ge=1)
 
 
 class ColdStart(Section):
@@ -241,6 +253,7 @@ class RunSettings(BaseSettings):
     trainer: Trainer = Trainer()
     gate: Gate = Gate()
     evaluation: Evaluation = Evaluation()
+    recorder: Recorder = Recorder()
     scale: Scale = Scale()
     # Filled in by whoever prepares a run: content digests of what lies in the object store.
     taskset_digest: str = ""

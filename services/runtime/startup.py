@@ -61,7 +61,7 @@ class Startup:
             if reachable(bootstrap):
                 check_trust(kafka, name)
                 try:
-                    return make_producer(self._settings, name, FIRST_ANSWER_MS)
+                    return make_producer(self._settings, name, FIRST_ANSWER_MS, idempotent=not self._spec.raw)
                 except KafkaError as e:
                     what = "the broker accepts connections but does not answer yet"
                     self._log.warning(what + login_doubt(kafka, name), error=repr(e))
@@ -78,7 +78,7 @@ class Startup:
         spec = self._spec
         outputs = [topic for topic in ALL if spec.name in topic.producers]
         reads = [*spec.inputs, *spec.broadcast]
-        letters = [name for topic in spec.inputs if (name := dead_letter(topic))]
+        letters = [] if spec.raw else [name for topic in spec.inputs if (name := dead_letter(topic))]
         counts: dict[str, int] = {}
         for name in dict.fromkeys([t.name for t in (*reads, *outputs)] + letters):
             while name not in counts:

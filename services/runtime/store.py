@@ -4,6 +4,7 @@
                                                        `open_hidden`)
     runs/<run>/checkpoints/<version>.json              manifests, each created last and once
     runs/<run>/plans/<version>.json                    the update under way
+    recorded/<run>/<topic>/<partition>/…               what the recorder keeps of the topics
     sha256/ab/abcdef…                                  everything else, by content: weights, large candidates
 
 Who reads and writes which of these: `services.runtime.store_rights`.

@@ -27,6 +27,7 @@ RIGHTS = {
     "verifier": Rights(("tasks/*", "sha256/*")),
     "trainer": Rights(("runs/*", "sha256/*"), ("runs/*", "sha256/*")),
     "gate": Rights(("tasks/*", "runs/*", "sha256/*")),
+    "recorder": Rights(("recorded/*",), ("recorded/*",)),
     "operator": Rights(("*",), ("*",)),
 }
 """Of the run's store, by service; closure and admission do not use it. `operator`: whoever prepares, copies or looks at

@@ -87,6 +87,12 @@ class Watermarks:
             window = self._windows.get(position[:2])
             return window is not None and window.deliver(position)
 
+    def begins_at(self, position: Position) -> bool:
+        """Whether a delivered record was the first of its window."""
+        with self._lock:
+            window = self._windows.get(position[:2])
+            return window is not None and window.start == position.offset
+
     def resolve(self, positions: Iterable[Position]) -> list[tuple[Window, int]]:
         """The windows that own these positions now, so that a later ownership is not finished by an old result."""
         with self._lock:

@@ -129,6 +129,12 @@ class Workers:
                     self._condition.notify_all()
                 self.room.set()
 
+    def settle(self, deadline: Deadline) -> None:
+        """Wait until every job, queued or running, has ended."""
+        with self._condition:
+            while (self._queue or self._running) and not deadline.passed:
+                self._condition.wait(min(0.2, deadline.left(0.01)))
+
     def drain(self, deadline: Deadline) -> bool:
         """Stop intake first, then wait for the running jobs; True when all ended in time."""
         with self._condition:

@@ -7,7 +7,8 @@ from kafka import KafkaAdminClient, TopicPartition
 
 from infra.broker.testing import running_broker
 from schemas.codec import ContractViolation
-from services.runtime.archive import Raw, Restorer, Span, committed, pack, read_raw, spans, store_partition, unpack
+from services.runtime.archive import Restorer, Span, committed, read_raw, spans, store_partition
+from services.runtime.segments import Raw, pack, unpack
 from services.runtime.store_local import LocalStore
 from services.runtime.topics_admin import ensure_topics
 from tests.services.runtime.bus import IN, OUT, RUN

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schemas import topics
-from schemas.access import OPERATOR, READERS, principals
+from schemas.access import OPERATOR, READERS, RECORDER, principals
 
 SERVICES = Path(__file__).parents[3] / "services"
 SCALED = sorted(set(principals()) - {*READERS, OPERATOR})
@@ -42,4 +42,4 @@ def test_what_a_service_writes_is_what_it_is_declared_to_produce(service):
 
 def test_no_other_service_stands_on_the_loop():
     with_main = {path.parent.name for path in SERVICES.glob("*/main.py")}
-    assert with_main == set(SCALED)
+    assert with_main == {*SCALED, RECORDER}
