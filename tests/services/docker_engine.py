@@ -49,9 +49,9 @@ class Engine:
         """Start dockerd and wait until it answers. Raises RuntimeError with the end of its log."""
         self.folder.mkdir(parents=True, exist_ok=True)
         line = [
-            "dockerd", "--data-root", self.folder / "data", "--exec-root", self.folder / "exec",
-            "--pidfile", self.folder / "pid", "--host", self.url, "--bridge=none", "--iptables=false",
-            "--ip6tables=false", "--ip-forward=false", "--shutdown-timeout=2", "--log-level=warn", *self._runtimes(),
+            *self._program(), "--data-root", self.folder / "data", "--exec-root", self.folder / "exec",
+            "--pidfile", self.folder / "pid", "--host", self.url, "--shutdown-timeout=2", "--log-level=warn",
+            *self._networks(), *self._runtimes(),
         ]  # fmt: skip
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(line, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
@@ -65,6 +65,13 @@ class Engine:
                 told = time.monotonic()
                 print("waiting for dockerd", file=sys.stderr, flush=True)
             time.sleep(0.05)
+
+    def _program(self) -> list[str]:
+        return ["dockerd"]
+
+    def _networks(self) -> list[str]:
+        """No network at all: nothing of the host's is touched."""
+        return ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"]
 
     def _runtimes(self) -> list[str]:
         """gVisor where it is installed, with the arguments that it needs here."""

@@ -1,0 +1,1 @@
+"""Tests of the stack for one machine with Docker."""
