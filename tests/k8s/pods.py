@@ -52,7 +52,7 @@ class PodWatch:
 
     def _follow(self) -> None:
         assert self._process.stdout is not None
-        for event in documents(iter(lambda: self._process.stdout.readline(), "")):  # type: ignore[union-attr]  # as asserted
+        for event in events(iter(lambda: self._process.stdout.readline(), "")):  # type: ignore[union-attr]  # as asserted
             with contextlib.suppress(KeyError, TypeError):
                 take(self.lives, event["type"], event["object"], time.monotonic())
 
@@ -76,14 +76,11 @@ class PodWatch:
         return [life for life in list(self.lives.values()) if life.asked is not None and life.gone is None]
 
 
-def documents(lines: Iterator[str]) -> Iterator[Any]:
-    """The JSON documents of a stream that prints each over many lines, the last one `}` alone."""
-    parts: list[str] = []
+def events(lines: Iterator[str]) -> Iterator[Any]:
+    """The changes of a stream that prints one a line; the last may be cut short."""
     for line in lines:
-        parts.append(line)
-        if line.rstrip("\n") == "}":
-            yield json.loads("".join(parts))
-            parts.clear()
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
 
 
 def take(lives: dict[str, PodLife], kind: str, pod: dict[str, Any], now: float) -> None:

@@ -1,8 +1,17 @@
 """More and fewer pods while the run goes on: by hand, and by KEDA on a real backlog."""
 
+import time
+from pathlib import Path
+
 import pytest
 
+from tests.k8s.cluster import until
+from tests.k8s.progress import say
+
 ELASTIC = ("sampler", "sandbox", "verifier")
+BACKLOG = 25
+"""Trials that wait for their verdict: more than twice what KEDA is told that one verifier may have."""
+SCALED = Path(__file__).with_name("overlay-keda")
 
 
 @pytest.mark.timeout(300)
@@ -12,3 +21,34 @@ def test_scaled_up_and_down_by_hand(run):
             run.scale(service, replicas)
         run.progress(1)
     run.settled()
+
+
+@pytest.fixture
+def scaled_objects(run):
+    """Applied when called; gone afterwards, and one pod of each service again."""
+    text = run.cluster.kubectl("kustomize", str(SCALED))
+    found = [part for part in text.split("\n---\n") if "\nkind: ScaledObject\n" in part]
+    objects = "\n---\n".join(found)
+    yield lambda: run.cluster.kubectl("apply", "-f", "-", given=objects)
+    run.cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", given=objects, timeout_s=70)
+    for service in ELASTIC:
+        run.scale(service, 1)
+
+
+@pytest.mark.timeout(300)
+def test_keda_scales_the_verifier_up_on_a_backlog_and_down_after_it(run, scaled_objects):
+    run.scale("verifier", 0)
+    until(lambda: run.outside.latest.lag.get("verifier", 0) >= BACKLOG, 120, f"{BACKLOG} trials without a verdict")
+    backlog = run.outside.latest.lag["verifier"]
+    began = time.monotonic()
+    scaled_objects()
+    until(lambda: run.replicas("verifier") >= 2, 120, "KEDA scaling the verifier up")
+    up = time.monotonic() - began
+    say(f"  a backlog of {backlog}: two verifiers after {up:.0f} s")
+    until(lambda: run.outside.latest.lag.get("verifier", 0) < BACKLOG // 2, 120, "the backlog worked off")
+    done = time.monotonic() - began
+    until(lambda: run.replicas("verifier") == 1 and not run.pods.leaving(), 180, "KEDA scaling the verifier down")
+    down = time.monotonic() - began
+    run.table.note(f"KEDA: a lag of {backlog} took the verifier from 0 to 2 and more in {up:.0f} s; it was worked off "
+                   f"after {done:.0f} s, and one was left after {down:.0f} s")  # fmt: skip
+    run.progress(1)
