@@ -42,6 +42,8 @@ class Topic:
         policy = "compact" if self.compacted else "delete"
         out = {"cleanup.policy": policy, "max.message.bytes": str(self.max_bytes)}
         out["message.timestamp.type"] = "CreateTime"
+        # A service whose clock is an hour ahead stamps wrongly; by default Kafka would refuse its records and stop it.
+        out["message.timestamp.after.max.ms"] = str(2**63 - 1)
         if not self.compacted:
             out["retention.ms"] = str(self.retention_ms)
         return out

@@ -68,6 +68,8 @@ ACTED_ON: Mapping[str, Known] = {
     "segment.ms": Known(_L, "604800000", _int(1, MAX_LONG)),
     "max.message.bytes": Known(_I, "1048588", _int(0, MAX_INT)),
     "message.timestamp.type": Known(_S, "CreateTime", _among("CreateTime", "LogAppendTime")),
+    "message.timestamp.after.max.ms": Known(_L, "3600000", _int(0, MAX_LONG)),
+    "message.timestamp.before.max.ms": Known(_L, str(MAX_LONG), _int(0, MAX_LONG)),
     "min.cleanable.dirty.ratio": Known(ConfigType.DOUBLE, "0.5", _fraction),
     "min.compaction.lag.ms": Known(_L, "0", _int(0, MAX_LONG)),
     "max.compaction.lag.ms": Known(_L, str(MAX_LONG), _int(1, MAX_LONG)),
@@ -85,8 +87,6 @@ ACCEPTED: Mapping[str, Known] = {
     "flush.ms": Known(_L, str(MAX_LONG), _int(0, MAX_LONG)),
     "index.interval.bytes": Known(_I, "4096", _int(0, MAX_INT)),
     "message.downconversion.enable": Known(_B, "true", _BOOL),
-    "message.timestamp.after.max.ms": Known(_L, str(MAX_LONG), _int(0, MAX_LONG)),
-    "message.timestamp.before.max.ms": Known(_L, str(MAX_LONG), _int(0, MAX_LONG)),
     "min.insync.replicas": Known(_I, "1", _int(1, MAX_INT)),
     "preallocate": Known(_B, "false", _BOOL),
     "segment.index.bytes": Known(_I, "10485760", _int(4, MAX_INT)),
@@ -111,6 +111,8 @@ class TopicConfig:
     segment_ms: int
     max_message_bytes: int
     append_time: bool
+    after_max_ms: int
+    before_max_ms: int
     dirty_ratio: float
     compaction_lag_ms: int
     max_compaction_lag_ms: int
@@ -133,6 +135,8 @@ class TopicConfig:
             segment_ms=int(value_of["segment.ms"]),
             max_message_bytes=int(value_of["max.message.bytes"]),
             append_time=value_of["message.timestamp.type"] == "LogAppendTime",
+            after_max_ms=int(value_of["message.timestamp.after.max.ms"]),
+            before_max_ms=int(value_of["message.timestamp.before.max.ms"]),
             dirty_ratio=float(value_of["min.cleanable.dirty.ratio"]),
             compaction_lag_ms=int(value_of["min.compaction.lag.ms"]),
             max_compaction_lag_ms=int(value_of["max.compaction.lag.ms"]),

@@ -23,6 +23,7 @@ from infra.broker.segment import Segment
 
 logger = logging.getLogger(__name__)
 
+_NO_TIMESTAMP = -1
 PRODUCER_EXPIRY_MS = 24 * 3600 * 1000  # producer.id.expiration.ms of Apache Kafka
 
 
@@ -96,6 +97,8 @@ class PartitionLog:
         if self.config.compact:
             _require_keys(batch, header)
         now = self._clock_ms()
+        if not self.config.append_time:
+            self._require_time(header, now)
         active = self.segments[-1]
         if active.size and (
             active.size + header.size > self.config.segment_bytes or now - active.opened_ms > self.config.segment_ms
@@ -117,6 +120,17 @@ class PartitionLog:
             for waiter in tuple(self.waiters):
                 waiter.grew(header.size)
         return Appended(base, now if self.config.append_time else -1, False)
+
+    def _require_time(self, header: Header, now: int) -> None:
+        """A producer's clock may differ from ours by what the topic allows (by default an hour ahead)."""
+        if header.max_timestamp == _NO_TIMESTAMP:
+            return
+        ahead = header.max_timestamp - now
+        if ahead > self.config.after_max_ms or now - header.first_timestamp > self.config.before_max_ms:
+            raise Rejected(
+                Code.INVALID_TIMESTAMP,
+                f"timestamp {header.max_timestamp} is {ahead} ms from this clock: outside message.timestamp.*.max.ms",
+            )
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
         """Whole batches from the one that holds `offset` on, within `max_bytes` (or one batch when asked).

@@ -19,6 +19,7 @@ from tests.contract.broker.raw import RawClient, batch
 Create = Callable[..., str]
 CODECS = [None, "lz4", "zstd", "gzip"]
 NONE, CORRUPT, TOO_LARGE, BAD_ACKS, OUT_OF_ORDER, OLD_EPOCH, INVALID_RECORD = 0, 2, 10, 21, 45, 47, 87
+INVALID_TIMESTAMP = 32
 RECORDS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]] = [
     (b"key", b"value", [("content-type", b"a"), ("content-type", b"b"), ("empty", b"")]),
     (None, b"no key", []),
@@ -137,6 +138,24 @@ def test_damaged_batches_are_refused(bootstrap: str, create: Create, raw: RawCli
     assert raw.produce(topic, b"").error_code == INVALID_RECORD
     assert raw.produce(topic, batch([b"a"]), acks=7).error_code == BAD_ACKS
     assert read_all(bootstrap, topic) == []
+
+
+def test_a_producer_whose_clock_is_wrong(bootstrap: str, create: Create, raw: RawClient) -> None:
+    """More than an hour ahead is refused, behind is taken, unless the topic says otherwise."""
+    hour, now = 3_600_000, int(time.time() * 1000)
+    usual, any_time, stamped = (
+        create(),
+        create(message_timestamp_after_max_ms=str(2**63 - 1)),
+        create(message_timestamp_type="LogAppendTime"),
+    )
+    late = create(message_timestamp_before_max_ms=str(hour))
+    ahead, behind = batch([b"v"], timestamps=[now + hour + 60_000]), batch([b"v"], timestamps=[now - hour - 60_000])
+    assert raw.produce(usual, ahead).error_code == INVALID_TIMESTAMP
+    assert raw.produce(usual, batch([b"v"], timestamps=[now + hour - 60_000])).error_code == NONE
+    assert raw.produce(usual, behind).error_code == NONE
+    assert raw.produce(late, behind).error_code == INVALID_TIMESTAMP
+    assert raw.produce(any_time, ahead).error_code == NONE
+    assert raw.produce(stamped, ahead).error_code == NONE
 
 
 def test_size_limit_of_a_topic(bootstrap: str, create: Create, raw: RawClient) -> None:
