@@ -41,6 +41,7 @@ class VerificationTrial(Record):
     cases_right: int | None = None  # only known where the objective asks for every case
     host_wait_s: float | None = None  # runnable without a CPU
     wall_s: float | None = None
+    attribution_evidence: str | None = None  # how ends were told apart: cgroup (full), engine, sampled, rlimit
 
 
 @record("verification.verdict", headers=(*_HEADERS, "policy_version", "verdict"))
@@ -85,6 +86,7 @@ class VerificationVerdict(Record):
     certificate: str | None = None  # digest of the check-set's certificate
     backend: str | None = None
     retry: int | None = None  # pending: how many faults so far
+    attribution_evidence: str | None = None  # the weakest among its check runs
 
 
 @record("verification.canary", headers=("run_id", "kind", "task_id", "verdict"))

@@ -15,6 +15,7 @@ from services.watch import soundness
 if TYPE_CHECKING:
     from schemas.record import Record
 
+FULL_ATTRIBUTION = "cgroup"
 TOPICS = (topics.VERIFICATION_VERDICT, topics.VERIFICATION_CANARY, topics.VERIFICATION_ALARM)
 
 
@@ -28,6 +29,7 @@ class Version:
     causes: Counter[str] = field(default_factory=Counter)
     findings: Counter[str] = field(default_factory=Counter)
     passes_with_findings: int = 0
+    attribution: Counter[str] = field(default_factory=Counter)
 
     @property
     def total(self) -> int:
@@ -78,6 +80,8 @@ def account(records: Iterable[Record]) -> Account:
 def _count(version: Version, verdict: VerificationVerdict) -> None:
     version.verdicts[verdict.verdict] += 1
     version.findings.update(verdict.findings or ())
+    if verdict.attribution_evidence is not None:
+        version.attribution[verdict.attribution_evidence] += 1
     if verdict.verdict == "pass":
         version.evidence[verdict.evidence] += 1
         version.passes_with_findings += bool(verdict.findings)
@@ -95,6 +99,7 @@ def as_json(found: Account) -> str:
                     "version": one.version,
                     "verdicts": dict(one.verdicts),
                     "evidence_of_passes": dict(one.evidence),
+                    "attribution_evidence": dict(one.attribution),
                     "causes": dict(one.causes.most_common()),
                     "findings": dict(one.findings.most_common()),
                     "passes_with_findings": one.passes_with_findings,
@@ -155,11 +160,26 @@ def show(found: Account) -> None:
         f"{whole.audited_share():.2%} (bound {whole.audited_share(upper=True):.2%}) by {whole.audits.count} audits, of "
         f"which {whole.audits.hits} failed"
     )
+    weaker = attribution_note(found)
+    if weaker:
+        console.print(weaker, markup=False)
     console.print("canaries: " + (_counts(Counter({" ".join(k): n for k, n in found.canaries.items()}), 9) or "none"))
     for alarm in found.alarms:
         console.print(f"ALARM ({alarm.severity}) {alarm.kind}: {alarm.detail}", style="bold red", markup=False)
     if not found.alarms:
         console.print("alarms: none")
+
+
+def attribution_note(found: Account) -> str:
+    """What is to be said of verdicts that were not attributed by the kernel's counters of each sandbox; "" if none."""
+    weaker = sum((one.attribution for one in found.versions), Counter[str]())
+    full = weaker.pop(FULL_ATTRIBUTION, 0)
+    if not weaker:
+        return ""
+    return (
+        f"attribution: {weaker.total()} of {weaker.total() + full} judged without kernel counters of their sandbox "
+        f"({_counts(weaker)}): what failed is certain; of memory and processes, why is known less well"
+    )
 
 
 def _counts(counts: Counter[str], most: int = 4) -> str:

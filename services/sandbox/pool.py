@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from threading import Lock
 
-from services.runtime.jail.backend import Backend, Options
+from services.runtime.jail.backend import Backend, Options, own_processes
 from services.runtime.jail.limits import JailFault, Limits
 from services.runtime.jail.session import Server
 from services.sandbox.reset import Warm
@@ -134,7 +134,7 @@ class Pool:
             warm.close()
 
     def _fresh(self, files: Mapping[str, str], key: str, hosts: tuple[str, ...] = ()) -> Warm:
-        processes = 0 if self._host.counts_processes else self._limits.processes
+        processes = own_processes(self._host, self._limits)
         jail = self._host.launch(self._limits, Options(files=files, files_digest=key, hosts=hosts))
         try:
             server = Server(jail, self._limits, BOOT_S, processes, proxy=bool(hosts))

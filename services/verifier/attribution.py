@@ -38,7 +38,7 @@ class Facts:
 
     `boot_s`: from the start of the jail to its `boot` handshake, before any code of the candidate; `usual_boot_s`: the
     median of the jails before it on this host. `right`: how many answers were right, only counted where the objective
-    asks for every case. `hash_seed`, `backend`: how it ran.
+    asks for every case. `hash_seed`, `backend`: how it ran. `evidence`: which counters there were to attribute by.
     """
 
     fault: str | None = None
@@ -60,25 +60,54 @@ class Facts:
     right: int | None = None
     boot_s: float | None = None
     usual_boot_s: float | None = None
+    evidence: str = ""
 
 
 def attribute(facts: Facts) -> tuple[Outcome, str]:
     """(outcome, cause). Before the `boot` handshake everything is infrastructure, after it the candidate by default.
 
-    After `boot` three things alone are infrastructure, each shown by a counter that no candidate can write: the owner
-    of the jail died (and the jail with it), the whole host's memory killer struck below the jail's own limit, and a
-    deadline passed while the host kept the jail waiting for a CPU. What could not be measured shows nothing.
+    After `boot` four things alone are infrastructure, each shown by a counter that no candidate can write: the owner
+    of the jail died (and the jail with it), the whole host's memory killer struck below the jail's own limit, a
+    deadline passed while the host kept the jail waiting for a CPU, and, where the jail has no control group, the memory
+    killer struck around it (`_around`). What could not be measured shows nothing.
     """
     if facts.fault is not None or not facts.booted:
         return "infra", facts.fault or "no_boot"
     resources = _resources(facts)
     if resources is not None:
         return resources
+    outcome, cause = _candidates(facts)
+    if outcome == "fail" and _around(facts):
+        return "infra", "memory_killer"
+    return outcome, cause
+
+
+def _around(facts: Facts) -> bool:
+    """Whether the kernel's memory killer may have made this failure: only asked where nothing counts kills per jail.
+
+    Its count for the whole service (the pod) decides. A candidate that runs the pod out of memory earns a repeat by it,
+    and in the end `unknown`: no reward, and the watch ends it below that wall with a fail of its own. Where there is no
+    such count at all, an end that looks like SIGKILL is not held against the candidate either, unless its CPU limit
+    explains it; a candidate can exit in that way, and earns as little.
+    """
+    usage = facts.usage
+    if usage.outer_kills is not None:
+        return usage.outer_kills > 0
+    return usage.killed is True and facts.ending == "eof" and not _spent(facts)
+
+
+def _spent(facts: Facts) -> bool:
+    """Whether the first process used up the CPU time at which the kernel ends it (RLIMIT_CPU)."""
+    return bool(facts.cpu_limit) and (facts.usage.cpu_s or 0.0) >= _KERNEL_CPU_SHARE * facts.cpu_limit
+
+
+def _candidates(facts: Facts) -> tuple[Outcome, str]:
+    """By how it ended and what it answered."""
     if facts.ending == "deadline":
         return _deadline(facts)
     if facts.ending == "eof" and facts.usage.lost:
         return "infra", "jail_lost"
-    if facts.ending == "eof" and facts.cpu_limit and (facts.usage.cpu_s or 0.0) >= _KERNEL_CPU_SHARE * facts.cpu_limit:
+    if facts.ending == "eof" and _spent(facts):
         return "fail", "cpu_limit"  # the kernel ended it (RLIMIT_CPU): a loop in C never sees the worker's own timer
     if facts.ending in _ENDINGS:
         return "fail", _ENDINGS[facts.ending]
@@ -97,7 +126,7 @@ def _resources(facts: Facts) -> tuple[Outcome, str] | None:
         peak = usage.memory_bytes
         # The group's counter also counts kills by the whole host's killer; then the group itself was below its limit.
         # Without kills of its own (or without a count of them) nothing in this jail was killed for memory: the host's
-        # count rises for every other jail as well.
+        # count rises for every other jail as well. (Without a group it was our own watch that ended it.)
         if facts.host_oom and peak is not None and peak < _LIMIT_SHARE * facts.memory_limit:
             return "infra", "host_oom"
         return "fail", "oom"
@@ -110,16 +139,13 @@ def _deadline(facts: Facts) -> tuple[Outcome, str]:
     usage = facts.usage
     if usage.cpu_s is None or usage.cpu_s >= _BUSY_SHARE * facts.wall_s:
         return "fail", "timeout"
-    pressed = facts.pressure is not None and facts.pressure >= PRESSURE_GATE
-    if pressed and _waited(facts):
-        return "infra", "host_starved"
-    return "fail", "timeout"
+    # Late to boot, before any code of the candidate ran: stands for whatever of the two is not measured here.
+    pressed = _late(facts) if facts.pressure is None else facts.pressure >= PRESSURE_GATE
+    waited = _late(facts) if usage.host_wait_s is None else usage.host_wait_s >= _WAIT_SHARE * facts.wall_s
+    return ("infra", "host_starved") if pressed and waited else ("fail", "timeout")
 
 
-def _waited(facts: Facts) -> bool:
-    """Whether the host kept the jail waiting for a CPU; where that is not measured, whether it was late to boot."""
-    if facts.usage.host_wait_s is not None:
-        return facts.usage.host_wait_s >= _WAIT_SHARE * facts.wall_s
+def _late(facts: Facts) -> bool:
     if facts.boot_s is None or facts.usual_boot_s is None:
         return False
     return facts.boot_s >= _LATE_BOOT * facts.usual_boot_s

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import cast, get_args
 
 from schemas.rollout import RolloutCompleted
 from schemas.verification import Evidence, VerificationTrial, VerificationVerdict
+from services.runtime.jail.backend import Evidence as AttributionEvidence
 from services.runtime.settings import Verifier
 from services.verifier.candidate import Identity, Task
 from services.verifier.judge import Judgement
 from services.verifier.reward import PARTIAL_CASES, Scores, Weights, compose, partial_score
 
 MAX_CAUSE_CHARS = 80
+LEVELS: tuple[str, ...] = get_args(AttributionEvidence)
+"""From full to least."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ def trials(record: RolloutCompleted, task: Task, judgement: Judgement) -> list[V
             cases_right=run.facts.right,
             host_wait_s=run.facts.usage.host_wait_s,
             wall_s=run.facts.wall_s,
+            attribution_evidence=run.facts.evidence or None,
         )
         for run in judgement.runs
     ]
@@ -78,6 +82,11 @@ def _findings(record: RolloutCompleted, candidate: Identity | None) -> tuple[str
     if candidate is None:
         return record.tool_findings
     return tuple(sorted({*(record.tool_findings or ()), *candidate.findings}))
+
+
+def weakest(evidence: set[str]) -> str | None:
+    """The least that any check run could be attributed by; None where none ran."""
+    return max(evidence & set(LEVELS), key=LEVELS.index, default=None)
 
 
 def verdict(
@@ -132,4 +141,5 @@ def verdict(
         certificate=task.certificate.digest if task and task.certificate else None,
         backend=min(backends, default=None),
         retry=faults if judgement.verdict == "pending" else None,
+        attribution_evidence=weakest({run.facts.evidence for run in judgement.runs}),
     )

@@ -12,6 +12,7 @@ from services.runtime.settings import Verifier
 from services.tasks.fixture import CheckSet
 from services.verifier.admission import Admitted
 from services.verifier.attribution import Facts
+from services.verifier.candidate import Unjudgeable
 from services.verifier.judge import Course, Judgement, pause_s
 
 CheckRunner = Callable[[Admitted, CheckSet, int], Facts]
@@ -57,7 +58,9 @@ class Courses:
         return Effects(jobs=[Job(run, lambda result: self._came(task, result))])
 
     def _came(self, task: Task, result: Judgement | Exception) -> Effects:
-        if isinstance(result, Exception):
+        if isinstance(result, Unjudgeable):
+            result = Judgement("unknown", result.cause, task.course.runs)
+        elif isinstance(result, Exception):
             # The check set or the controller failed: not the candidate's doing, and no number of tries would mend it.
             result = Judgement("unknown", f"check_fault_{type(result).__name__}", task.course.runs)
         if result.verdict == "pending":

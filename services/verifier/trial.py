@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from services.runtime.jail import program, session
-from services.runtime.jail.backend import Backend, Options
+from services.runtime.jail.backend import Backend, Options, own_processes
 from services.runtime.jail.limits import JailFault, Limits, Usage, host_oom_kills, host_pressure
 from services.tasks import answers, values
 from services.tasks.fixture import CheckSet
@@ -99,7 +99,13 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
     if check.hidden_tests is not None:
         from services.verifier.hidden import run as hidden
 
-        return hidden.run(host, tree, check, seed, bounds)
+        facts = hidden.run(host, tree, check, seed, bounds)
+    else:
+        facts = _run(host, tree, check, seed, bounds)
+    return replace(facts, evidence=host.evidence)
+
+
+def _run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, bounds: Bounds) -> Facts:
     calls = check.inputs(random.Random(seed))
     comparison = Comparison(check, calls, bounds.all_cases)
     try:
@@ -121,7 +127,7 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
         return _fault("no_start", fault, host, options)
     usage = Usage()
     try:
-        processes = 0 if host.counts_processes else bounds.limits.processes
+        processes = own_processes(host, bounds.limits)
         transcript = session.run_trial(
             jail, bounds.limits, what, calls, comparison.accept, call_cpu_s, _IMPORT_CPU_S, bounds.wall_s,
             bounds.boot_s, processes, call_wall_s=_SHARED * bounds.limits.cpu_s,

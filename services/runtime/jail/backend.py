@@ -9,7 +9,12 @@ from typing import Literal, Protocol, Self
 
 from services.runtime.jail.limits import Limits, Usage
 from services.runtime.jail.network import Proxies
+from services.runtime.jail.surroundings import Surroundings
 from services.runtime.settings import Isolation
+
+Evidence = Literal["cgroup", "engine", "sampled", "rlimit"]
+"""What the end of a run can be attributed by: the kernel's counters of each jail (full); what a container engine says;
+the kernel's bounds of each process and a watch that samples their sum from outside; those bounds alone."""
 
 Runtime = Literal["plain", "pytest", "network"]
 """What the interpreter inside can import: the standard library without sockets; and pytest; and sockets."""
@@ -81,6 +86,21 @@ class Backend(Protocol):
         ...
 
     @property
+    def evidence(self) -> Evidence:
+        """What a run's end can be attributed by. Sure only after `check`."""
+        ...
+
+    @property
+    def weaknesses(self) -> tuple[str, ...]:
+        """What this backend has elsewhere and is merely absent here, one stable word each."""
+        ...
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """The memory wall around this service."""
+        ...
+
+    @property
     def shows_files(self) -> bool:
         """Whether `Options.files` can be had here; where not, `launch` refuses them and files go through the pipe."""
         ...
@@ -112,6 +132,11 @@ class Backend(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def own_processes(backend: Backend, limits: Limits) -> int:
+    """To how many processes a worker is to bound itself; 0: the kernel bounds and counts them for each jail."""
+    return 0 if backend.counts_processes else limits.own_processes
 
 
 def open_backend(settings: Isolation, slots: int) -> Backend:

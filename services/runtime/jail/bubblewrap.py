@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import shutil
@@ -35,8 +36,22 @@ def find_bwrap() -> str:
     return path
 
 
+def can_disable_namespaces(settings: str = "/proc/sys/user") -> bool:
+    """Whether bubblewrap can tell the kernel that no namespace may be made below a jail's: containers show these
+    settings read-only. There the system-call filter alone refuses them, which the self-test tries."""
+    try:
+        return not os.statvfs(settings).f_flag & os.ST_RDONLY
+    except OSError:
+        return False
+
+
 def bwrap_arguments(
-    bwrap: str, root: Path, limits: Limits, tmp: Path | None = None, proxy: Path | None = None
+    bwrap: str,
+    root: Path,
+    limits: Limits,
+    tmp: Path | None = None,
+    proxy: Path | None = None,
+    disable_namespaces: bool = True,
 ) -> list[str]:
     """Command line of one jail: the interpreter is process 1, `root` is all of the host that is named.
 
@@ -47,8 +62,9 @@ def bwrap_arguments(
     """
     scratch = ["--size", str(limits.tmp_bytes), "--tmpfs", "/tmp"] if tmp is None else ["--bind", str(tmp), "/tmp"]
     way = [] if proxy is None else ["--ro-bind", str(proxy), tree.PROXY]
+    nested = ["--disable-userns"] if disable_namespaces else []
     return [
-        bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1", "--die-with-parent",
+        bwrap, "--unshare-all", "--unshare-user", *nested, "--as-pid-1", "--die-with-parent",
         "--new-session", "--hostname", "jail", "--ro-bind", str(root), "/", *scratch, *way, "--chdir", "/tmp",
         "--seccomp", "3", "--", tree.PYTHON, "-s", "-P", "-S", "-B", tree.WORKER,
     ]  # fmt: skip

@@ -24,10 +24,10 @@ MAX_INSTANCES = 16
 TREES = "trees-"
 
 
-def lock_folder() -> Path:
-    """Folder of the lock files: one per user of this machine."""
-    if os.geteuid() == 0:
-        return Path("/run/rollstream-jails")
+def lock_folder(run: Path = Path("/run")) -> Path:
+    """Folder of the lock files: one per user of this machine (or of this container, whose /run may be read-only)."""
+    if os.geteuid() == 0 and os.access(run, os.W_OK):
+        return run / "rollstream-jails"
     return Path(tempfile.gettempdir()) / f"rollstream-jails-{os.geteuid()}"
 
 
@@ -135,12 +135,21 @@ def _sweep_one(label: str, layout: cgroup.Layout) -> list[str]:
 
 
 def labelled(label: str) -> list[int]:
-    """Process ids whose argv[0] is exactly `label`."""
+    """Process ids whose argv[0] is exactly `label`, in this very process namespace.
+
+    A container's processes show on its machine too, under names that its own locks gave them.
+    """
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError):
                 raw = Path("/proc", entry, "cmdline").read_bytes()
-                if raw.split(b"\0", 1)[0] == label.encode():
+                if raw.split(b"\0", 1)[0] == label.encode() and not _elsewhere(entry):
                     found.append(int(entry))
     return found
+
+
+def _elsewhere(pid: str) -> bool:
+    status = Path("/proc", pid, "status").read_text("ascii", "replace")
+    numbers = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
+    return len(numbers) > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MIB = 1024 * 1024
+SPARE_PROCESSES = 8
 
 
 class JailFault(Exception):
@@ -25,13 +26,21 @@ class Limits:
     log_bytes: int = 64 * 1024
     reply_bytes: int = 4 * MIB
 
+    @property
+    def own_processes(self) -> int:
+        """What a worker bounds itself to where no control group does: above the limit, so that passing it shows."""
+        return self.processes + SPARE_PROCESSES
+
 
 @dataclass(frozen=True)
 class Usage:
-    """Kernel-side counters of one jail's life; None where nothing on this host measures it.
+    """Counters of one jail's life, none of which it can write; None where nothing on this host measures it.
 
     `host_wait_s` is how long the first process was runnable without getting a CPU (schedstat run delay).
     `lost`: whoever keeps the jail alive (spawner, engine) had ended before it was closed, so that its end says nothing.
+    Where a jail has no control group of its own, `memory_bytes`, `oom_kills` and `pids_denied` are what the watch of
+    `sampled.py` saw and did, `outer_kills` is how many processes the kernel killed for memory around it in that time,
+    and `killed` whether its first process ended by SIGKILL, or by the exit code that looks so.
     """
 
     cpu_s: float | None = None
@@ -40,6 +49,8 @@ class Usage:
     pids_denied: int | None = None
     host_wait_s: float | None = None
     lost: bool = False
+    outer_kills: int | None = None
+    killed: bool | None = None
 
 
 def host_pressure() -> float | None:

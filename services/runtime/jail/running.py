@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from services.runtime.jail import cgroup
 from services.runtime.jail.limits import JailFault, Limits, Usage
+from services.runtime.jail.sampled import Watched
 
 if TYPE_CHECKING:
     from services.runtime.jail.launcher import JailHost
@@ -41,6 +42,8 @@ class BubblewrapJail:
         pipes: tuple[int, int, int],
         before: cgroup.Counters | None,
         shown: str | None = None,
+        watched: Watched | None = None,
+        outer_kills: int | None = None,
     ) -> None:
         self._host = host
         self._shown = shown
@@ -48,6 +51,8 @@ class BubblewrapJail:
         self._pid, self._pidfd = process
         self.requests, self.replies, self.log = pipes
         self._before = before
+        self._watched = watched
+        self._outer_kills = outer_kills
         self._spawner = host.spawner_pid
         self.started_s = time.monotonic()
         self.closed = False
@@ -70,7 +75,9 @@ class BubblewrapJail:
         return self._slot.group.members()
 
     def cpu_s(self) -> float | None:
-        """CPU seconds used so far by everything inside; None without a control group."""
+        """CPU seconds used so far by everything inside; None without control group and watch."""
+        if self._watched is not None:
+            return self._watched.cpu_s()
         now = self._slot.group.counters()
         return None if now is None or self._before is None else now.cpu_s - self._before.cpu_s
 
@@ -94,11 +101,17 @@ class BubblewrapJail:
             return None
 
     def _inner(self) -> int | None:
-        if select.select([self._pidfd], [], [], 0)[0]:
-            return None  # it ended: its number may belong to somebody else by now
+        if self._gone():
+            return None  # its number may belong to somebody else by now
         with contextlib.suppress(OSError, ValueError, IndexError):
             return int(Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text().split()[0])
         return None
+
+    def _gone(self, wait_s: float = 0.0) -> bool:
+        """Whether the outer bubblewrap has ended, and all inside with it."""
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(1000 * wait_s))
 
     def close_requests(self) -> None:
         """No more requests: an honest worker ends."""
@@ -114,15 +127,20 @@ class BubblewrapJail:
         group = self._slot.group
         wait_s = self.host_wait_s()
         early = self._ended_early()
+        if self._watched is not None:
+            self._host.watch.drop(self._watched)
+        ended = self._gone()
         clean = self._end()
         lost = self._spawner_gone(_GRACE_S if early else 0.0)
         for fd in (self.requests, self.replies, self.log):
             if fd >= 0:
                 os.close(fd)
         os.close(self._pidfd)
-        waited = self._host.reap(self._pid) if clean else None
+        waited, killed = self._host.reap(self._pid) if clean else (None, None)
         clean = group.kill() and clean
         usage = replace(self._usage(waited, wait_s), lost=lost)
+        if group.version == 0:
+            usage = self._without_group(usage, killed if ended else False)
         if self._shown is not None:
             self._host.fixtures.leave(self._shown)
         self._host.give_back(self._slot, clean and not self._condemned)
@@ -149,11 +167,11 @@ class BubblewrapJail:
         if inner is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(inner, signal.SIGKILL)
-            if select.select([self._pidfd], [], [], 1.0)[0]:
+            if self._gone(1.0):
                 return True
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        return bool(select.select([self._pidfd], [], [], 5.0)[0])
+        return self._gone(5.0)
 
     def _usage(self, waited: float | None, host_wait_s: float | None) -> Usage:
         group = self._slot.group
@@ -169,4 +187,22 @@ class BubblewrapJail:
             oom_kills=now.oom_kills - self._before.oom_kills,
             pids_denied=now.pids_denied - self._before.pids_denied,
             host_wait_s=host_wait_s,
+        )
+
+    def _without_group(self, usage: Usage, killed: bool | None) -> Usage:
+        """What the watch saw, and what the memory killer did around the jail while it lived."""
+        kills, watched = self._host.surroundings.kills(), self._watched
+        outer = None if kills is None or self._outer_kills is None else kills - self._outer_kills
+        if watched is None:
+            return replace(usage, outer_kills=outer, killed=killed, host_wait_s=None)
+        return replace(
+            usage,
+            cpu_s=max(usage.cpu_s or 0.0, watched.cpu_s() or 0.0),
+            memory_bytes=watched.memory_bytes,
+            oom_kills=watched.memory_kills,
+            pids_denied=max(0, watched.excess_processes),
+            # Children that hide their CPU time could make the first process wait; nobody does where it is alone.
+            host_wait_s=None if watched.company else usage.host_wait_s,
+            outer_kills=outer,
+            killed=killed,
         )

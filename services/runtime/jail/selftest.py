@@ -7,8 +7,8 @@ import os
 import resource
 
 from services.runtime.errors import UserError
-from services.runtime.jail import tree
-from services.runtime.jail.backend import PLAIN, Options
+from services.runtime.jail import diagnosis, tree
+from services.runtime.jail.backend import PLAIN, Options, own_processes
 from services.runtime.jail.bubblewrap import SIGNALS
 from services.runtime.jail.fixtures import holds
 from services.runtime.jail.launcher import JailHost
@@ -122,6 +122,17 @@ def spoil():
 def bomb(size):
     return len(b"x" * size)
 
+def hard_limits(kinds):
+    return ",".join(str(resource.getrlimit(kind)[1]) for kind in kinds)
+
+def hold(count, size, seconds):
+    import time
+    for _ in range(count):
+        if os.fork() == 0:
+            kept = b"x" * size
+            time.sleep(60)
+    time.sleep(seconds)
+
 def forks(count):
     made = 0
     try:
@@ -192,7 +203,7 @@ def source() -> str:
     return f"NUMBERS = {_numbers()!r}\nLIMITS = {_LIMITS!r}\nHOST_PID = {os.getpid()}\n{_PROBE}"
 
 
-def _ask(
+def ask(
     host: JailHost, limits: Limits, function: str, args: tuple[object, ...], options: Options = PLAIN
 ) -> tuple[Transcript, Usage]:
     program = Program(
@@ -200,7 +211,7 @@ def _ask(
     )
     jail = host.launch(limits, options)
     try:
-        processes = 0 if host.layout.version else limits.processes
+        processes = own_processes(host, limits)
         transcript = run_trial(
             jail, limits, program, [args], lambda i, a: True, call_cpu_s=5, import_cpu_s=5, wall_s=20, boot_s=_BOOT_S,
             processes=processes,
@@ -212,7 +223,7 @@ def _ask(
 
 def deviations(host: JailHost) -> list[str]:
     """What is not as it must be, in words; empty when the jail holds. Raises JailFault when no jail starts."""
-    transcript, _ = _ask(host, Limits(), "probe", ())
+    transcript, _ = ask(host, Limits(), "probe", ())
     if not transcript.answers or transcript.answers[0].kind != "r":
         return [f"the probe gave no answer ({transcript.ending}, {transcript.failure}): {transcript.log[-300:]!r}"]
     seen = plain(transcript.answers[0].text)
@@ -233,11 +244,15 @@ def deviations(host: JailHost) -> list[str]:
         found += _shown_deviations(host)
     if host.layout.version:
         found += _counter_deviations(host)
+    else:
+        from services.runtime.jail import selftest_bounds
+
+        found += selftest_bounds.deviations(host)
     return found
 
 
 def _timer_deviations(host: JailHost) -> list[str]:
-    made = answer_text(_ask(host, Limits(), "timers", (1000,))[0])
+    made = answer_text(ask(host, Limits(), "timers", (1000,))[0])
     if made in {f'{{"i":"{count}"}}' for count in range(1, SIGNALS + 1)}:
         return []
     return [f"timers: {made} of 1000 could be made, at most {SIGNALS} are expected"]
@@ -245,7 +260,7 @@ def _timer_deviations(host: JailHost) -> list[str]:
 
 def _environment_deviations(host: JailHost) -> list[str]:
     """A hash seed must be in force and leave no trace in the environment."""
-    seen = [answer_text(_ask(host, Limits(), "environment", (), Options(hash_seed=seed))[0]) for seed in (7, 7, 8)]
+    seen = [answer_text(ask(host, Limits(), "environment", (), Options(hash_seed=seed))[0]) for seed in (7, 7, 8)]
     if '["environment",""]' not in seen[0] or seen[0] != seen[1] or seen[1] == seen[2]:
         return [f"hash seeds 7, 7 and 8 gave {seen}"]
     return []
@@ -255,10 +270,10 @@ def _scratch_deviations(host: JailHost) -> list[str]:
     found = []
     small = Limits(tmp_bytes=MIB, tmp_inodes=64, file_bytes=8 * MIB)
     for what, args, wanted in (("files", (4096, 0), "ENOSPC after "), ("bytes", (0, 4 * MIB), "ENOSPC after 0")):
-        text = answer_text(_ask(host, small, "fill", args)[0])
+        text = answer_text(ask(host, small, "fill", args)[0])
         if not text.startswith(f'"{wanted}'):
             found.append(f"number of {what} under /tmp: {text}, expected {wanted}")
-    text = answer_text(_ask(host, Limits(), "run_own", ())[0])
+    text = answer_text(ask(host, Limits(), "run_own", ())[0])
     if text != '"EACCES"':
         found.append(f"run a program from /tmp: {text}, expected EACCES")
     return found
@@ -267,7 +282,7 @@ def _scratch_deviations(host: JailHost) -> list[str]:
 def _shown_deviations(host: JailHost) -> list[str]:
     """What a jail does to the tree that it is shown happens to its own copy alone."""
     options = Options(files={"shown/data.txt": "pristine"}, files_digest="self-test")
-    seen = [answer_text(_ask(host, Limits(), "spoil", (), options)[0]) for _ in range(2)]
+    seen = [answer_text(ask(host, Limits(), "spoil", (), options)[0]) for _ in range(2)]
     if seen != ['"pristine,spoilt,more.txt"'] * 2:
         return [f"a fixture's tree shown twice gave {seen}"]
     key, at = host.fixtures.show(options.files, options.files_digest)
@@ -278,10 +293,10 @@ def _shown_deviations(host: JailHost) -> list[str]:
 def _counter_deviations(host: JailHost) -> list[str]:
     found = []
     small = Limits(memory_bytes=48 * MIB, processes=8)
-    transcript, usage = _ask(host, small, "bomb", (192 * MIB,))
+    transcript, usage = ask(host, small, "bomb", (192 * MIB,))
     if not usage.oom_kills or transcript.answers:
         found.append(f"memory limit: a 192 MiB value in a 48 MiB jail gave {usage.oom_kills} kills")
-    _, usage = _ask(host, small, "forks", (64,))
+    _, usage = ask(host, small, "forks", (64,))
     if not usage.pids_denied:
         found.append("process limit: 64 forks in a jail of 8 processes were not refused")
     return found
@@ -305,12 +320,8 @@ def check(host: JailHost) -> None:
     try:
         found = deviations(host)
     except JailFault as error:
-        raise UserError(
-            f"no sandbox can be started: {error}",
-            "bubblewrap on this machine",
-            "allow unprivileged user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0, "
-            "user.max_user_namespaces > 0), or run this service as root outside a restricted container",
-        ) from error
+        reason = diagnosis.no_jail(str(error))
+        raise UserError(f"no sandbox can be started: {reason.what}", reason.where, reason.do) from error
     if found:
         raise UserError(
             "the sandbox self-test failed, so no untrusted code will be run: " + "; ".join(found),

@@ -8,6 +8,7 @@ with it (bubblewrap's --die-with-parent); a killed service therefore leaves noth
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import gc
 import json
@@ -79,6 +80,9 @@ def _child(request: dict[str, Any], fds: list[int], parent: int) -> NoReturn:
             os.close(fd)
         if request["stage"]:
             _stage(request["stage"], request["uid"])
+        if request["expendable"]:  # rather the jail than its owner, should memory end around them
+            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+                file.write("1000")
         for kind, value in request["rlimits"]:
             resource.setrlimit(kind, (value, value))
         filter_fd = os.open(request["seccomp"], os.O_RDONLY)
@@ -110,7 +114,7 @@ class Spawner:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._running: set[int] = set()
-        self._ended: dict[int, float] = {}
+        self._ended: dict[int, tuple[float, int]] = {}
 
     def serve(self) -> None:
         """Answer until the other side is gone."""
@@ -130,7 +134,8 @@ class Spawner:
             self._send({"possible": _possible(request["probe"])})
             return
         if "wait" in request:
-            self._send({"cpu_s": self._wait(request["wait"])})
+            cpu_s, status = self._wait(request["wait"])
+            self._send({"cpu_s": cpu_s, "status": status})
             self._reap()
             return
         try:
@@ -153,26 +158,27 @@ class Spawner:
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         self._channel.sendmsg([json.dumps(answer).encode()], ancillary)
 
-    def _wait(self, pid: int) -> float | None:
-        """CPU seconds (user + system) of an ended child with the descendants it waited for; None when unknown."""
+    def _wait(self, pid: int) -> tuple[float | None, int | None]:
+        """CPU seconds (user + system) of an ended child with the descendants it waited for, and its exit code (minus
+        the signal that ended it); None when unknown."""
         if pid in self._running:
             self._running.discard(pid)
-            _, _, usage = os.wait4(pid, 0)
-            return usage.ru_utime + usage.ru_stime
-        return self._ended.pop(pid, None)
+            _, status, usage = os.wait4(pid, 0)
+            return usage.ru_utime + usage.ru_stime, os.waitstatus_to_exitcode(status)
+        return self._ended.pop(pid, (None, None))
 
     def _reap(self) -> None:
         # Orphans of killed bubblewraps come to us, because we are their subreaper.
         while True:
             try:
-                pid, _, usage = os.wait4(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
             if pid in self._running:
                 self._running.discard(pid)
-                self._ended[pid] = usage.ru_utime + usage.ru_stime
+                self._ended[pid] = usage.ru_utime + usage.ru_stime, os.waitstatus_to_exitcode(status)
 
 
 def _possible(stage: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from services.runtime.jail.backend import Backend, Options
+from services.runtime.jail.backend import Backend, Options, own_processes
 from services.runtime.jail.limits import JailFault, Usage
 from services.runtime.jail.session import Answer, Closed, Conversation, Pace, Program
 from services.tasks import values
@@ -193,7 +193,7 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
     asked = _Asked(plan, _TEST_CPU_S + 3 * min(bounds.call_cpu_s, check.call_cpu_s))
     usage = Usage()
     try:
-        conversation = Conversation(jail, bounds.limits, pace, 0 if host.counts_processes else bounds.limits.processes)
+        conversation = Conversation(jail, bounds.limits, pace, own_processes(host, bounds.limits))
         asked.converse(conversation, program)
     except JailFault as fault:
         return Facts(fault="no_boot", booted=False, import_error=str(fault))

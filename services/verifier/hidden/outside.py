@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from services.runtime.jail.backend import Backend, Options
+from services.runtime.jail.backend import Backend, Options, own_processes
 from services.runtime.jail.limits import JailFault, Usage
 from services.runtime.jail.session import Answer, Closed, Conversation, Handle, Pace, Program
 from services.tasks import api, values
@@ -238,9 +238,7 @@ def run(host: Backend, tree: Mapping[str, str], check: CheckSet, seed: int, boun
         usage = Usage()
         try:
             process.hear(time.monotonic() + bounds.boot_s)
-            conversation = Conversation(
-                jail, bounds.limits, _pace(check, bounds), 0 if host.counts_processes else bounds.limits.processes
-            )
+            conversation = Conversation(jail, bounds.limits, _pace(check, bounds), own_processes(host, bounds.limits))
             relay = Relay(tests, process, Candidate(conversation, declared), bounds.all_cases)
             found = _converse(conversation, relay, process, _program(tree, tests, declared), bounds.wall_s)
         except (JailFault, Gone, Late) as fault:

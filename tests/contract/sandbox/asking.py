@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from services.runtime.jail.backend import PLAIN, Backend, Jail, Options
+from services.runtime.jail.backend import PLAIN, Backend, Jail, Options, own_processes
 from services.runtime.jail.limits import Limits, Usage
 from services.runtime.jail.session import Conversation, Pace, Program, Server, Transcript, run_trial
 
@@ -48,7 +48,7 @@ def ask(
     try:
         transcript = run_trial(
             jail, limits, Program({"m.py": source}, "m", "f", exception_names=NAMES), [args], lambda i, a: True,
-            8.0, 8.0, wall_s, BOOT_S, 0 if backend.counts_processes else limits.processes,
+            8.0, 8.0, wall_s, BOOT_S, own_processes(backend, limits),
         )  # fmt: skip
     finally:
         usage = jail.close()
@@ -58,7 +58,7 @@ def ask(
 def begin(backend: Backend, source: str, limits: Limits = LIMITS) -> Jail:
     """A jail that has imported the module and waits for a question that never comes. The caller closes it."""
     jail = backend.launch(limits)
-    processes = 0 if backend.counts_processes else limits.processes
+    processes = own_processes(backend, limits)
     asked = Conversation(jail, limits, Pace(8.0, 8.0, 60.0, 600.0, BOOT_S), processes)
     assert asked.start(Program({"m.py": source + "\ndef f(): pass\n"}, "m", "f")), asked.transcript
     return jail
@@ -83,7 +83,7 @@ def serving(backend: Backend, options: Options) -> Iterator[Server]:
     """The fork server of a jail, as exploration uses it."""
     jail = backend.launch(LIMITS, options)
     try:
-        processes = 0 if backend.counts_processes else LIMITS.processes
+        processes = own_processes(backend, LIMITS)
         yield Server(jail, LIMITS, BOOT_S, processes, proxy=bool(options.hosts))
     finally:
         jail.close()

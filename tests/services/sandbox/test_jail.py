@@ -200,4 +200,5 @@ def test_without_control_groups_the_jail_still_holds(monkeypatch: pytest.MonkeyP
         usage = jail.close()
     assert [(answer.kind, answer.text) for answer in transcript.answers] == [("x", '{"e":"MemoryError"}')]
     assert usage.cpu_s is not None  # from bubblewrap's own accounting
-    assert usage.oom_kills is None
+    assert (usage.oom_kills, usage.pids_denied) == (0, 0)  # what the watch did: the kernel's bound of a process held
+    assert usage.outer_kills is not None

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from services.runtime.errors import UserError
 from services.runtime.jail.backend import PLAIN, Options, Runtime
+from services.runtime.jail.backend import Evidence as EvidenceLevel
 from services.runtime.jail.docker import config as docker_config
 from services.runtime.jail.docker import image as docker_image
 from services.runtime.jail.docker.events import Events
@@ -26,6 +27,7 @@ from services.runtime.jail.docker.pump import Pump
 from services.runtime.jail.instance import SLOTS
 from services.runtime.jail.limits import JailFault, Limits, Usage
 from services.runtime.jail.network import Proxies
+from services.runtime.jail.surroundings import Surroundings
 from services.runtime.settings import Isolation
 
 _SOCKET = "unix:///var/run/docker.sock"
@@ -123,6 +125,7 @@ class DockerHost:
         self.sentry = docker_config.is_sentry(settings.docker_runtime)
         # gVisor makes its own groups and does not start below one of ours.
         self.layout = detect(self.info, local=self.url.startswith("unix://") and not self.sentry)
+        self.surroundings = Surroundings()
         self.instance = instance or DockerInstance()
         self.proxies = Proxies(self.instance.file)
         self._lock = threading.Lock()
@@ -140,6 +143,16 @@ class DockerHost:
             if isinstance(error, UserError) or not isinstance(error, Exception):
                 raise
             raise UserError(f"no sandbox image: {error}", self.url, "see that the Docker Engine works") from error
+
+    @property
+    def evidence(self) -> EvidenceLevel:
+        """What a run's end can be attributed by."""
+        return "cgroup" if self.layout.version else "engine"
+
+    @property
+    def weaknesses(self) -> tuple[str, ...]:
+        """What is merely absent here."""
+        return () if self.layout.version else ("no_own_counters",)
 
     @property
     def label(self) -> str:
