@@ -9,6 +9,7 @@ from services.runtime.store_rights import RIGHTS, policies
 
 HIDDEN = "tasks/d/hidden.json"
 PUBLIC, MANIFEST, CONTENT = "tasks/d/public.json", "runs/r/checkpoints/00000000.json", "sha256/ab/abcd"
+RECORDED = "recorded/r/sandbox.command.v1/0/segment"
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +17,7 @@ def settings(s3_server, tmp_path_factory):
     """Two buckets with one object of each kind."""
     made = s3_server.least_privilege(tmp_path_factory.mktemp("secrets"))
     store = open_store(made.store)
-    for key in (PUBLIC, MANIFEST, CONTENT):
+    for key in (PUBLIC, MANIFEST, CONTENT, RECORDED):
         store.put(key, b"x")
     open_hidden(made).put(HIDDEN, b"answers")
     return made
@@ -61,9 +62,10 @@ def test_the_verifier_reads_the_hidden_checks_and_changes_nothing(settings):
 @pytest.mark.parametrize("service", [name for name in RIGHTS if name != "operator"])
 def test_each_service_writes_and_deletes_only_what_is_its_business(settings, service):
     store = open_store(settings.store, service)
-    may_create = {"sampler": {CONTENT}, "trainer": {CONTENT, MANIFEST}}.get(service, set())
+    creates = {"sampler": {CONTENT}, "trainer": {CONTENT, MANIFEST}, "recorder": {RECORDED}}
+    may_create = creates.get(service, set())
     may_delete = {CONTENT, MANIFEST} if service == "trainer" else set()
-    for key in (PUBLIC, MANIFEST, CONTENT):
+    for key in (PUBLIC, MANIFEST, CONTENT, RECORDED):
         fresh = f"{key}-{service}"
         if key in may_create:
             assert store.put_if_absent(fresh, b"z")
@@ -75,7 +77,17 @@ def test_each_service_writes_and_deletes_only_what_is_its_business(settings, ser
         else:
             denied(lambda key=key: store.delete(key))
     operator = open_store(settings.store)
-    assert {operator.get(key) for key in (PUBLIC, MANIFEST, CONTENT)} == {b"x"}
+    assert {operator.get(key) for key in (PUBLIC, MANIFEST, CONTENT, RECORDED)} == {b"x"}
+
+
+def test_what_was_recorded_is_read_by_the_recorder_alone_and_it_reads_nothing_else(settings):
+    """The topics hold everything that was ever said: no service that may not read them reads their copies."""
+    for service in (name for name in RIGHTS if name not in ("recorder", "operator")):
+        denied(lambda service=service: open_store(settings.store, service).get(RECORDED))
+    recorder = open_store(settings.store, "recorder")
+    assert recorder.get(RECORDED) == b"x"
+    for key in (PUBLIC, MANIFEST, CONTENT):
+        denied(lambda key=key: recorder.get(key))
 
 
 @pytest.mark.parametrize(("service", "keys"), [

@@ -14,7 +14,7 @@ from services.runtime.archive import read_raw, spans
 from services.runtime.settings import dump_toml
 from services.runtime.store import open_store
 from services.runtime.topics_admin import declared
-from tests.services.runtime.bus import RUN, SHORT_SESSION_MS, Running, wait_for
+from tests.services.runtime.bus import RUN, Running, wait_for
 from tests.services.runtime.conftest import bootstrap, make_bus  # noqa: F401  # fixtures
 
 ROOT = Path(__file__).parents[3]
@@ -91,10 +91,10 @@ class Recorders:
 def make_recorders(make_bus, tmp_path):  # noqa: F811
     made = []
 
-    def make(store=None, **settings):
+    def make(store=None, session_ms=6000, **settings):
         runtime = {"tick_s": 0.05, "commit_s": 0.1, "drain_s": 8.0}
         bus = make_bus(
-            kafka={"session_timeout_ms": SHORT_SESSION_MS},
+            kafka={"session_timeout_ms": session_ms},
             runtime=runtime,
             store=store or {"url": f"file://{tmp_path}/store"},
             recorder={"segment_s": 0.5, **settings},

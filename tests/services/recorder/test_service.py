@@ -8,7 +8,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from schemas import topics
 from services.recorder.main import every_topic
 from services.recorder.names import Place
-from tests.services.runtime.bus import IN, OUT, wait_for
+from tests.services.runtime.bus import IN, OUT, SHORT_SESSION_MS, wait_for
 
 LETTERS = f"{IN.name}.dlq"
 
@@ -43,7 +43,7 @@ def test_recorded_is_what_stands_on_the_topics_byte_for_byte(recorders):
 
 def test_a_recorder_killed_in_mid_segment_loses_nothing(make_recorders):
     """kill -9 with open segments: the next one reads them again; what was stored before is not read again."""
-    recorders = make_recorders(segment_s=1.0, segment_bytes=20_000)
+    recorders = make_recorders(session_ms=max(2000, SHORT_SESSION_MS), segment_s=1.0, segment_bytes=20_000)
     recorders.bus.send(range(300))
     first = recorders.child()
     wait_for(lambda: recorders.committed(IN.name) > 0, what="a commit")
