@@ -23,15 +23,20 @@ class Refused(AssertionError):
 
 
 class Cluster:
-    """A cluster in `folder`, run by the script of the shared equipment in namespaces of its own (see apart.sh)."""
+    """A cluster in `folder`, run by the script of the shared equipment in namespaces of its own (see apart.sh).
 
-    def __init__(self, script: Path, folder: Path) -> None:
-        self.script, self.folder = script, folder
+    `borrowed`: one that somebody else started there, which is neither started nor stopped.
+    """
+
+    def __init__(self, script: Path, folder: Path, borrowed: bool = False) -> None:
+        self.script, self.folder, self.borrowed = script, folder, borrowed
         self._name = f"rollstream-{folder.parent.name}"
         self._apart: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Start the node and wait until it is ready."""
+        if self.borrowed:
+            return
         line = [str(Path(__file__).with_name("apart.sh")), self._name]
         self._apart = subprocess.Popen(
             line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -44,6 +49,8 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop everything and remove the folder. Safe to repeat, also on what never started."""
+        if self.borrowed:
+            return
         if self._apart is not None:
             with contextlib.suppress(Refused):
                 self._script("stop", timeout_s=60)
@@ -54,6 +61,8 @@ class Cluster:
 
     def line(self, verb: str, *arguments: str) -> list[str]:
         """The command line that does something with this cluster. Raises Refused before `start`."""
+        if self.borrowed:
+            return [str(self.script), verb, str(self.folder), *arguments]
         if self._apart is None:
             raise Refused("the cluster was not started")
         apart = ["nsenter", "--mount", "--cgroup", "--target", str(self._apart.pid)]

@@ -24,6 +24,9 @@ from tests.services.docker_engine import Engine
 
 WANTED = "ROLLSTREAM_TEST_K8S"
 """Environment variable that asks for these tests: images and a cluster take minutes."""
+BORROWED_CLUSTER, BORROWED_ENGINE = "ROLLSTREAM_TEST_K8S_CLUSTER", "ROLLSTREAM_TEST_K8S_ENGINE"
+"""Environment variables for whoever works on these tests: folder of a running cluster, address of an engine that has
+all images. Neither is started nor stopped then, and what is deployed is removed again."""
 NAMESPACES = ("rs-test", "rs-test-sandbox")
 RUN_ID = "k8s"
 HERE = Path(__file__).parent
@@ -71,7 +74,7 @@ def scratch() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def builder(scratch: Path) -> Iterator[Builder]:
     """The images, under construction from now on."""
-    made = Builder(Engine(scratch / "engine"), SERVICES)
+    made = Builder(Engine(scratch / "engine"), SERVICES, os.environ.get(BORROWED_ENGINE, ""))
     try:
         made.start()
         yield made
@@ -82,7 +85,8 @@ def builder(scratch: Path) -> Iterator[Builder]:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest, scratch: Path, builder: Builder) -> Iterator[Cluster]:
     """A node with Strimzi's definitions and KEDA running; images are built meanwhile."""
-    started = Cluster(SHARED / "kube" / "kube.sh", scratch / "cluster")
+    borrowed = os.environ.get(BORROWED_CLUSTER)
+    started = Cluster(SHARED / "kube" / "kube.sh", Path(borrowed or scratch / "cluster"), bool(borrowed))
     try:
         with timed("starting the cluster"):
             started.start()
@@ -124,6 +128,7 @@ def run(cluster: Cluster, builder: Builder, bootstrap: str, table: Table) -> Ite
         services = [image(service, tag) for tag in (NOW, NEXT) for service in SERVICES]
         builder.hand_over(cluster, [*services, image("prepare", NOW), *SERVERS])
     with contextlib.ExitStack() as cleanup:
+        cleanup.callback(forget, cluster)
         pods = PodWatch(cluster)
         cleanup.callback(pods.close)
         applied = time.monotonic()
@@ -145,3 +150,9 @@ def run(cluster: Cluster, builder: Builder, bootstrap: str, table: Table) -> Ite
         with timed("waiting for two updates"):
             deployed.progress(2)
         yield deployed
+
+
+def forget(cluster: Cluster) -> None:
+    """Take what was deployed out of a cluster that goes on; one of our own goes as a whole."""
+    if cluster.borrowed:
+        cluster.kubectl("delete", "namespace", "--ignore-not-found", "--wait=false", *NAMESPACES)

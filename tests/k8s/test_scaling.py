@@ -4,14 +4,16 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.infra.k8s.render import parse
 from tests.k8s.cluster import until
 from tests.k8s.progress import say
 
 ELASTIC = ("sampler", "sandbox", "verifier")
 BACKLOG = 25
 """Trials that wait for their verdict: more than twice what KEDA is told that one verifier may have."""
-SCALED = Path(__file__).with_name("overlay-keda")
+PLAIN, SCALED = (Path(__file__).with_name(name) for name in ("overlay", "overlay-keda"))
 
 
 @pytest.mark.timeout(300)
@@ -23,12 +25,17 @@ def test_scaled_up_and_down_by_hand(run):
     run.settled()
 
 
+def named(thing):
+    """Which object it is."""
+    return thing["kind"], thing["metadata"].get("namespace"), thing["metadata"]["name"]
+
+
 @pytest.fixture
 def scaled_objects(run):
     """Applied when called; gone afterwards, and one pod of each service again."""
-    text = run.cluster.kubectl("kustomize", str(SCALED))
-    found = [part for part in text.split("\n---\n") if "\nkind: ScaledObject\n" in part]
-    objects = "\n---\n".join(found)
+    plain, scaled = (parse(run.cluster.kubectl("kustomize", str(folder))) for folder in (PLAIN, SCALED))
+    there = {named(thing) for thing in plain}
+    objects = yaml.safe_dump_all([thing for thing in scaled if named(thing) not in there])
     yield lambda: run.cluster.kubectl("apply", "-f", "-", given=objects)
     run.cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", given=objects, timeout_s=70)
     for service in ELASTIC:
