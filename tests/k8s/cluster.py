@@ -38,9 +38,7 @@ class Cluster:
         if self.borrowed:
             return
         line = [str(Path(__file__).with_name("apart.sh")), self._name]
-        self._apart = subprocess.Popen(
-            line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        self._apart = spawn(line)
         assert self._apart.stdout is not None
         assert self._apart.stderr is not None
         if self._apart.stdout.readline() != "ready\n":
@@ -54,9 +52,11 @@ class Cluster:
         if self._apart is not None:
             with contextlib.suppress(Refused):
                 self._script("stop", timeout_s=60)
-            self._apart.kill()
-            self._apart.wait()
+            end(self._apart)
         sweep(self._name)
+        number = subprocess.run(["cksum"], input=f"{self.folder.resolve()}\n", capture_output=True, text=True).stdout
+        # What the script itself calls the cluster; there only when it had no time to remove it.
+        shutil.rmtree(f"/run/kube-{number.split()[0]}", ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def line(self, verb: str, *arguments: str) -> list[str]:
@@ -74,32 +74,15 @@ class Cluster:
 
     def load(self, image_archive: subprocess.Popen[bytes], timeout_s: float = 300) -> None:
         """Import the images that a running `docker save` writes on its standard output."""
-        done = subprocess.run(
-            self.line("load", "-"), stdin=image_archive.stdout, capture_output=True, text=True, timeout=timeout_s
-        )  # fmt: skip
-        if done.returncode:
-            raise Refused(f"the node could not import the images: {done.stderr[-800:]}")
+        finish(spawn(self.line("load", "-"), stdin=image_archive.stdout), timeout_s)
 
     def _script(self, verb: str, *arguments: str, timeout_s: float) -> str:
-        return self._run(self.line(verb, *arguments), timeout_s)
-
-    @staticmethod
-    def _run(command: Sequence[str], timeout_s: float, given: str | None = None) -> str:
-        try:
-            done = subprocess.run(
-                command, input=given if given is not None else "", capture_output=True, text=True, timeout=timeout_s
-            )
-        except subprocess.TimeoutExpired as e:
-            said = e.stderr or b""
-            raise Refused(f"no end within {timeout_s:g} s: {' '.join(command[1:])}\n{said[-800:]!r}") from e
-        if done.returncode:
-            said = f"{done.stderr[-3000:]}{done.stdout[-800:]}"
-            raise Refused(f"exit code {done.returncode}: {' '.join(command[1:])}\n{said}")
-        return done.stdout
+        return finish(spawn(self.line(verb, *arguments)), timeout_s)
 
     def kubectl(self, *arguments: str, timeout_s: float = 30, given: str | None = None) -> str:
         """What kubectl prints; `given` is its standard input. Raises Refused."""
-        return self._run(self.line("ctl", *arguments), timeout_s, given)
+        stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
+        return finish(spawn(self.line("ctl", *arguments), stdin=stdin), timeout_s, given)
 
     def get(self, *arguments: str) -> Any:
         """The object that `kubectl get` finds."""
@@ -114,6 +97,40 @@ class Cluster:
             names.write_text(f"{server}\nsearch {search} cluster.local\noptions ndots:5\n")
         mount = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
         return self.line("exec", "unshare", "--mount", "sh", "-c", mount, str(names), *command)
+
+
+def spawn(line: Sequence[str], **streams: Any) -> subprocess.Popen[str]:
+    """Start a command with all its children in a group of their own; its output is text to be read."""
+    taken = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    return subprocess.Popen(line, text=True, start_new_session=True, **taken)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End a command that `spawn` started, and its children."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def finish(process: subprocess.Popen[str], timeout_s: float, given: str | None = None) -> str:
+    """What the command printed. Raises Refused when it failed or took too long; then, too, nothing of it is left."""
+    try:
+        said, errors = process.communicate(given, timeout_s)
+    except subprocess.TimeoutExpired:
+        end(process)
+        said, errors = process.communicate()
+        raise Refused(f"no end within {timeout_s:g} s: {_called(process)}\n{errors[-800:]}{said[-800:]}") from None
+    except BaseException:
+        end(process)
+        raise
+    if process.returncode:
+        raise Refused(f"exit code {process.returncode}: {_called(process)}\n{errors[-3000:]}{said[-800:]}")
+    return said
+
+
+def _called(process: subprocess.Popen[str]) -> str:
+    words = [str(word) for word in process.args]  # type: ignore[union-attr]  # spawn takes lists alone
+    return " ".join(words[words.index("ctl") :] if "ctl" in words else words)
 
 
 def sweep(name: str) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,9 @@ from tests.k8s.run import SERVICES, Run
 from tests.services.docker_engine import Engine
 
 WANTED = "ROLLSTREAM_TEST_K8S"
-"""Environment variable that asks for these tests: images and a cluster take minutes."""
+"""Environment variable that asks for these tests (they take minutes) and names a folder for what they start."""
+CLUSTER, ENGINE = "cluster", "engine"
+"""What lies in that folder."""
 BORROWED_CLUSTER, BORROWED_ENGINE = "ROLLSTREAM_TEST_K8S_CLUSTER", "ROLLSTREAM_TEST_K8S_ENGINE"
 """Environment variables for whoever works on these tests: folder of a running cluster, address of an engine that has
 all images. Neither is started nor stopped then, and what is deployed is removed again."""
@@ -65,16 +66,15 @@ def table() -> Iterator[Table]:
 
 
 @pytest.fixture(scope="session")
-def scratch() -> Iterator[Path]:
-    """A folder for everything that these tests start; gone at the end."""
-    with tempfile.TemporaryDirectory(prefix="k8s-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+def scratch() -> Path:
+    """The folder for everything that these tests start."""
+    return Path(os.environ[WANTED])
 
 
 @pytest.fixture(scope="session")
 def builder(scratch: Path) -> Iterator[Builder]:
     """The images, under construction from now on."""
-    made = Builder(Engine(scratch / "engine"), SERVICES, os.environ.get(BORROWED_ENGINE, ""))
+    made = Builder(Engine(scratch / ENGINE), SERVICES, os.environ.get(BORROWED_ENGINE, ""))
     try:
         made.start()
         yield made
@@ -86,7 +86,7 @@ def builder(scratch: Path) -> Iterator[Builder]:
 def cluster(request: pytest.FixtureRequest, scratch: Path, builder: Builder) -> Iterator[Cluster]:
     """A node with Strimzi's definitions and KEDA running; images are built meanwhile."""
     borrowed = os.environ.get(BORROWED_CLUSTER)
-    started = Cluster(SHARED / "kube" / "kube.sh", Path(borrowed or scratch / "cluster"), bool(borrowed))
+    started = Cluster(SHARED / "kube" / "kube.sh", Path(borrowed or scratch / CLUSTER), bool(borrowed))
     try:
         with timed("starting the cluster"):
             started.start()

@@ -19,6 +19,7 @@ PROGRAMS: Mapping[str, str] = {
     "xz": "xz-utils",
     "dockerd": "docker.io",
     "debootstrap": "debootstrap",
+    "java": "default-jre-headless",
     "/usr/lib/cni/bridge": "containernetworking-plugins",
 }
 """Program -> the Debian package that brings it."""

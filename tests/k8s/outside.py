@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+from tests.k8s.cluster import end, spawn
 
 EVERY_S = 0.7
 
@@ -34,9 +35,7 @@ class Outside:
     def __init__(self, command: list[str]) -> None:
         self.samples: list[Sample] = []
         self._errors = ""
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        self._process = spawn(command)
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._read, self._hear)]
         for thread in self._threads:
             thread.start()
@@ -65,10 +64,7 @@ class Outside:
         return self.latest.ends.get(topic, 0)
 
     def close(self) -> None:
-        self._process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
-        self._process.kill()
+        end(self._process)
         for thread in self._threads:
             thread.join(5)
 
@@ -123,8 +119,8 @@ def look(bootstrap: str, run_id: str) -> Callable[[], Sample]:
             if behind:
                 lag[groups[group]] = sum(max(0, records) for records in behind)
         counts: dict[str, int] = {}
-        for tp, end in ends.items():
-            counts[tp.topic] = counts.get(tp.topic, 0) + end
+        for tp, records in ends.items():
+            counts[tp.topic] = counts.get(tp.topic, 0) + records
         return Sample(time.monotonic(), lag, counts)
 
     return sample

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.k8s.cluster import Cluster
+from tests.k8s.cluster import Cluster, end, spawn
 
 OURS = "app.kubernetes.io/part-of=rollstream"
 
@@ -44,9 +44,7 @@ class PodWatch:
     def __init__(self, cluster: Cluster) -> None:
         self.lives: dict[str, PodLife] = {}
         line = cluster.line("ctl", "get", "pods", "-A", "-l", OURS, "--watch", "--output-watch-events", "-o", "json")
-        self._process = subprocess.Popen(
-            line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        self._process = spawn(line, stderr=subprocess.DEVNULL)
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
@@ -57,10 +55,7 @@ class PodWatch:
                 take(self.lives, event["type"], event["object"], time.monotonic())
 
     def close(self) -> None:
-        self._process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
-        self._process.kill()
+        end(self._process)
         self._thread.join(5)
 
     def of(self, service: str) -> list[PodLife]:

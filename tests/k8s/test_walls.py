@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from services.runtime.store_rights import HIDDEN_RIGHTS, RIGHTS
-from tests.k8s.cluster import Refused, until
+from tests.k8s.cluster import Refused, end, spawn, until
 from tests.k8s.probes import OPEN, Target, connections, python
 from tests.k8s.run import SERVICES
 
@@ -27,10 +27,9 @@ def node(run):
 def world(run, node):
     """A server beside the cluster, on an address that is no pod's and no service's: it stands for the internet."""
     line = run.cluster.line("exec", "python3", "-m", "http.server", "--bind", node, str(WORLD_PORT))
-    server = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = spawn(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     yield Target("the internet", node, WORLD_PORT)
-    server.kill()
-    server.wait()
+    end(server)
 
 
 def bystander(cluster, namespace, name):
