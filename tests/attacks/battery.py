@@ -23,11 +23,16 @@ GOOD = "def add(a, b): return a + b\n"
 WRONG = "def add(a, b): return a - b\n"
 
 
+REFUSED = ("wrong_exception", "import_error", "no_ready", "crash", "protocol", "unencodable", "cpu_limit")
+"""What a candidate makes of memory or processes that the kernel refuses it."""
+
+
 @dataclass(frozen=True)
 class Attack:
     """One candidate program. `causes`: what a fail may be attributed to; empty: it must pass, having changed nothing.
 
-    `row` is the row of the attack list that it belongs to; `check` names one of `CHECKS`.
+    `row` is the row of the attack list that it belongs to; `check` names one of `CHECKS`. `bounded`: what it wastes is
+    not what it answers with, so that it is right where the kernel merely refuses the waste and nothing counts refusals.
     """
 
     row: str
@@ -36,14 +41,19 @@ class Attack:
     causes: tuple[str, ...] = ()
     check: str = "fixed"
     bounds: trial.Bounds = BOUNDS
+    bounded: bool = False
 
     @property
     def name(self) -> str:
         return f"{self.row} {self.title}"
 
-    def good(self, outcome: str, cause: str) -> bool:
-        """Whether verdict and attribution are as they must be."""
-        return (outcome, cause) == ("pass", "ok") if not self.causes else outcome == "fail" and cause in self.causes
+    def good(self, outcome: str, cause: str, evidence: str = "cgroup") -> bool:
+        """Whether verdict and attribution are as they must be, by what there was to attribute with."""
+        if not self.causes:
+            return (outcome, cause) == ("pass", "ok")
+        if evidence in ("sampled", "rlimit") and {"oom", "processes"} & set(self.causes):
+            return self.bounded if outcome == "pass" else outcome == "fail" and cause in (*self.causes, *REFUSED)
+        return outcome == "fail" and cause in self.causes
 
 
 def fail(
@@ -53,9 +63,10 @@ def fail(
     *causes: str,
     check: str = "fixed",
     bounds: trial.Bounds = BOUNDS,
+    bounded: bool = False,
 ) -> Attack:
     """An attack that must fail for one of `causes`."""
-    return Attack(row, title, _text(source), causes, check, bounds)
+    return Attack(row, title, _text(source), causes, check, bounds, bounded)
 
 
 def harmless(row: str, title: str, source: str | tuple[str, ...], check: str = "fixed") -> Attack:

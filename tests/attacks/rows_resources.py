@@ -9,7 +9,7 @@ KERNEL = ("cpu_limit", "crash")
 MEMORY = [
     fail("X1", "memory bomb", "def add(a, b): return len(b'x' * (400 << 20))\n", "oom"),
     fail("X1", "memory bomb in a child", "import os\ndef add(a, b):\n    if os.fork() == 0:\n        bytearray(400 << 20)\n        os._exit(0)\n    os.wait()\n    return a + b\n", "oom"),
-    fail("X1", "memory bomb in a daemon", "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        x = []\n        while True: x.append(bytearray(8 << 20))\n    os._exit(0)\ntime.sleep(0.4)\n" + GOOD, "oom"),
+    fail("X1", "memory bomb in a daemon", "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        x = []\n        while True: x.append(bytearray(8 << 20))\n    os._exit(0)\ntime.sleep(0.4)\n" + GOOD, "oom", bounded=True),
     fail("X1", "growth by steps", "x = []\ndef add(a, b):\n    for _ in range(60): x.append(bytearray(1 << 20))\n    return a + b\n", "oom"),
     fail("X1", "shared mapping", "import mmap\ndef add(a, b):\n    m = mmap.mmap(-1, 300 << 20)\n    for at in range(0, 300 << 20, 4096): m[at] = 1\n    return a + b\n", "oom", "wrong_exception", "cpu_limit"),
     fail("X1", "files and heap together", "def add(a, b):\n    with open('/tmp/f', 'wb') as file: file.write(b'x' * (12 << 20))\n    return len(b'x' * (90 << 20)) and a + b\n", "oom"),
@@ -20,10 +20,10 @@ MEMORY = [
 ]  # fmt: skip
 
 PROCESSES = [
-    fail("X2", "fork bomb", "import os, time\ndef add(a, b):\n    try:\n        while True:\n            if os.fork() == 0: time.sleep(30)\n    except OSError: pass\n    return a + b\n", "processes"),
+    fail("X2", "fork bomb", "import os, time\ndef add(a, b):\n    try:\n        while True:\n            if os.fork() == 0: time.sleep(30)\n    except OSError: pass\n    return a + b\n", "processes", bounded=True),
     fail("X2", "fork bomb at import", "import os\nwhile True:\n    try: os.fork()\n    except OSError: break\n" + GOOD, "processes"),
-    fail("X2", "thread bomb", "import threading, time\ndef add(a, b):\n    try:\n        for _ in range(64): threading.Thread(target=time.sleep, args=(30,), daemon=True).start()\n    except RuntimeError: pass\n    return a + b\n", "processes"),
-    fail("X2", "vfork through subprocess", "import subprocess, sys\ndef add(a, b):\n    try:\n        for _ in range(30): subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)'])\n    except OSError: pass\n    return a + b\n", "processes", "cpu_limit"),
+    fail("X2", "thread bomb", "import threading, time\ndef add(a, b):\n    try:\n        for _ in range(64): threading.Thread(target=time.sleep, args=(30,), daemon=True).start()\n    except RuntimeError: pass\n    return a + b\n", "processes", bounded=True),
+    fail("X2", "vfork through subprocess", "import subprocess, sys\ndef add(a, b):\n    try:\n        for _ in range(30): subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)'])\n    except OSError: pass\n    return a + b\n", "processes", "cpu_limit", bounded=True),
     fail("X6", "descriptors", "import os\ndef add(a, b): return [os.pipe() for _ in range(99)] and a + b\n", "wrong_exception"),
     fail("X6", "descriptors in children", "import os\ndef add(a, b):\n    keep = [os.open('/tmp', os.O_RDONLY) for _ in range(200)]\n    return a + b\n", "wrong_exception"),
     fail("X6", "message queues", "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\ndef add(a, b):\n    made = [libc.msgget(0, 0o600) for _ in range(64)] + [libc.semget(0, 9, 0o600) for _ in range(64)] + [libc.shmget(0, 1 << 20, 0o600) for _ in range(64)]\n    if all(one < 0 for one in made): raise OSError('refused')\n    return a + b\n", "wrong_exception"),

@@ -16,7 +16,7 @@ _TRY = (
 )
 _PROFILE = (
     "set the container's securityContext.seccompProfile to {type: Unconfined}, or to {type: Localhost, "
-    "localhostProfile: rollstream-sandbox.json} (infra/k8s/components/seccomp-profile says where the file goes); "
+    "localhostProfile: rollstream-jail.json} (infra/k8s/components/seccomp-localhost says where the file goes); "
     "with Docker: --security-opt seccomp=FILE"
 )
 

@@ -116,6 +116,8 @@ class BubblewrapJail:
     def close_requests(self) -> None:
         """No more requests: an honest worker ends."""
         if self.requests >= 0:
+            if self._watched is not None:
+                self._watched.look()  # what it leaves behind ends with it
             os.close(self.requests)
             self.requests = -1
 

@@ -115,10 +115,10 @@ def _pytest_files() -> list[tuple[str, Path]]:
 def _shared_objects(files: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     """Shared libraries of the interpreter and its extension modules, from the dynamic loader itself."""
     binaries = [source for at, source in files if at.startswith("python/bin/") or source.suffix == ".so"]
+    # The folders that this interpreter itself was told to look in, and nothing else of the environment.
+    env = {"LC_ALL": "C", "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}
     try:
-        text = subprocess.run(
-            ["ldd", *map(str, binaries)], capture_output=True, text=True, check=True, env={"LC_ALL": "C"}
-        ).stdout
+        text = subprocess.run(["ldd", *map(str, binaries)], capture_output=True, text=True, check=True, env=env).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise UserError(
             f"the interpreter's libraries cannot be listed: {error}", str(binaries[0]), "install libc-bin"
