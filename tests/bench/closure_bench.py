@@ -100,8 +100,8 @@ def cores_alone(groups: int = 4000) -> float:
     return groups * SIZE / (time.process_time() - start)
 
 
-def _settings(bootstrap: str) -> RunSettings:
-    return load(run_id=RUN, kafka={"bootstrap": bootstrap, "session_timeout_ms": 120_000})
+def _settings(bootstrap: str, partitions: int = 4) -> RunSettings:
+    return load(run_id=RUN, kafka={"bootstrap": bootstrap, "session_timeout_ms": 120_000, "partitions": partitions})
 
 
 def send(bootstrap: str, groups: int) -> None:
@@ -115,13 +115,14 @@ def send(bootstrap: str, groups: int) -> None:
 
 
 class Process:
-    """A service as the stack runs it, pinned to one core."""
+    """A service as the stack runs it, pinned to one core; `instance` is its name where there are several."""
 
-    def __init__(self, name: str, folder: Path, core: int) -> None:
-        self._ready = folder / f"{name}.json"
+    def __init__(self, name: str, folder: Path, core: int, instance: str = "") -> None:
+        instance = instance or name
+        self._ready = folder / f"{instance}.json"
         command = [sys.executable, "-m", "services.cli", "up", "--service", name, "--config", str(folder / "run.toml")]
         self.child = subprocess.Popen(
-            [*command, "--ready-file", str(self._ready)], stderr=(folder / f"{name}.log").open("wb")
+            [*command, "--ready-file", str(self._ready)], stderr=(folder / f"{instance}.log").open("wb")
         )
         os.sched_setaffinity(self.child.pid, {core})
 
@@ -155,9 +156,9 @@ class Process:
             self.child.wait()
 
 
-def prepare(bootstrap: str, folder: Path) -> None:
+def prepare(bootstrap: str, folder: Path, partitions: int = 4) -> None:
     """Topics, the first published version, and the services' configuration."""
-    settings = _settings(bootstrap)
+    settings = _settings(bootstrap, partitions)
     ensure_topics(settings)
     (folder / "run.toml").write_text(dump_toml(settings))
     producer = make_producer(settings, "publisher")
@@ -184,7 +185,7 @@ def through_the_loop(bootstrap: str, folder: Path, groups: int = 2000) -> dict[s
         cpu, start = sum(service.cpu_s for service in services), time.perf_counter()
         for service in services:
             service.child.send_signal(signal.SIGCONT)
-        _wait_for_decisions(bootstrap, groups)
+        wait_for_decisions(bootstrap, groups)
         wall, spent = time.perf_counter() - start, sum(service.cpu_s for service in services) - cpu
     finally:
         for service in services:
@@ -193,7 +194,7 @@ def through_the_loop(bootstrap: str, folder: Path, groups: int = 2000) -> dict[s
     return {"loop_verdicts_per_s": groups * SIZE / wall, "loop_verdicts_per_cpu_s": groups * SIZE / spent}
 
 
-def _wait_for_decisions(bootstrap: str, groups: int, seconds: float = 120.0) -> None:
+def wait_for_decisions(bootstrap: str, groups: int, seconds: float = 120.0) -> None:
     """Until every group is decided, seen from the end of the topic, which costs the services nothing."""
     name = topics.GROUP_ADMISSION.name
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
