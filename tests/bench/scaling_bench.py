@@ -106,7 +106,8 @@ def verdict(kind: str, cores: int, found: dict[str, float]) -> str:
     return (
         f"closure + admission on {kind}, {cores} cores: one instance of each {found['x1_verdicts_per_s']:.0f} "
         f"verdicts/s, two {found['x2_verdicts_per_s']:.0f}: {wall:.2f}x on this machine; an instance's second of CPU "
-        f"takes in {cpu:.2f} times as many beside another one, so {2 * cpu:.2f}x where each has a core (wanted: {WANTED}x)"
+        f"takes in {cpu:.2f} times as many beside another one, "
+        f"so {2 * cpu:.2f}x where each has a core (wanted: {WANTED}x)"
     )
 
 
