@@ -55,6 +55,8 @@ INCOMPLETE_S = 30.0
 """Seconds that an admitted group may lack model calls, which were written long before its admission."""
 ANNOUNCE_S = 30.0
 RETRY_S = 2.0
+FULL_RETRY_S = 10.0
+"""A full store waits for a person, who may take hours: nothing is lost meanwhile, and the run goes on by itself."""
 BAD_BATCHES = 3
 """So many batches in a row that cannot be trained on are no matter of single groups: the service stops."""
 
@@ -283,11 +285,13 @@ class TrainerCore(BaseCore):
         return joined(self._announce(), self._exclude_stale(now_ms), prune)
 
     def _later(self, what: str, error: BaseException, again: Callable[[], Effects]) -> Effects:
-        """A store that is down is waited for; a full one is a person's matter and ends the service with its advice."""
-        if isinstance(error, StoreFull):
-            raise error
-        self._log.exception(f"{what}; trying again", error)
-        self._retry = (self._clock.monotonic() + RETRY_S, again)
+        """A store that is down or full is waited for. No update begins meanwhile, so dispatch runs out of credit."""
+        wait_s = FULL_RETRY_S if isinstance(error, StoreFull) else RETRY_S
+        if isinstance(error, UserError):
+            self._log.warning(f"{what}; trying again", error=str(error), seconds=wait_s)
+        else:
+            self._log.exception(f"{what}; trying again", error)
+        self._retry = (self._clock.monotonic() + wait_s, again)
         return Effects()
 
     def _prune(self) -> list[int]:
