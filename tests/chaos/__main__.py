@@ -5,77 +5,82 @@ from __future__ import annotations
 import argparse
 import contextlib
 import random
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from infra.local.prepare import prepare
 from infra.local.rundir import RunDir
+from infra.local.supervisor import StackFailed
+from infra.local.watch import read_everything
+from services.runtime.ledger import audit
+from tests.chaos.clocks import Clocks
 from tests.chaos.faults import BROKER, STORE, Fault, schedule
-from tests.chaos.reckoning import Reckoning, reckon
+from tests.chaos.hand import Hand
+from tests.chaos.observer import Observer
+from tests.chaos.reckoning import ADMITTED, Reckoning, Story, reckon
+from tests.chaos.storm import Storm
 from tests.chaos.toxiproxy import toxiproxy
-from tests.chaos.world import CLOSURE_DEADLINE_S, SESSION_S, World, kafka_behind, make_stack, settings, store_behind
+from tests.chaos.world import (
+    CLOSURE_DEADLINE_S,
+    PASS_RATE,
+    SESSION_S,
+    kafka_behind,
+    make_stack,
+    settings,
+    store_behind,
+)
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
+QUIET_S = 10.0
+"""Nothing is broken at the start for so long: how fast the stack is by itself is printed with the rest."""
 
 
 @dataclass
 class Outcome:
-    """What one round of chaos did, and what the topics say afterwards."""
+    """What one round of chaos did, and what the topics say afterwards. `replay`: the command that repeats it."""
 
-    seed: int
-    seconds: float
-    world: World
+    replay: str
+    storm: Storm
     reckoning: Reckoning
+    seconds: float
+    storm_s: float
+    storm_trials: int
+    planned: list[Fault]
+    restarts: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def faults(self) -> int:
+        return sum(self.storm.hand.injected.values())
 
     def lines(self) -> list[str]:
-        found, world = self.reckoning, self.world
-        restarts = sum(world.stack.restarts().values())
+        found, hand = self.reckoning, self.storm.hand
+        again = [f"{kind} {_spread(times)}" for kind, times in sorted(self.storm.recoveries.items())]
         return [
             *found.audit,
-            f"seed {self.seed}: {found.trials} trials in {self.seconds:.0f} s "
-            f"({found.trials / self.seconds:.1f}/s), {found.updates} updates",
-            f"faults {sum(world.injected.values())}: {dict(sorted(world.injected.items()))}",
-            f"over: {dict(sorted(world.targets.items()))}",
-            f"recoveries (processes started again): {restarts}",
+            *self.notes,
+            f"trials {found.trials} in {self.seconds:.0f} s, {found.updates} updates; "
+            f"while faults fell: {self.storm_trials} in {self.storm_s:.0f} s, {self.storm_trials / self.storm_s:.1f}/s",
+            f"faults {self.faults}: {dict(sorted(hand.injected.items()))}",
+            f"over: {dict(sorted(hand.hits.items()))}",
+            f"recoveries {sum(map(len, self.storm.recoveries.values()))} (count, median s, longest s), "
+            f"processes started again {self.restarts}: {'; '.join(again)}",
             f"duplicates suppressed {sum(found.duplicates.values())}: {dict(found.duplicates)}",
+            f"verdicts that the engine's own truth confirms {found.judged}",
+            f"unresolved by a fault that explains it {found.unresolved}",
             f"losses {found.losses}",
             *(f"PROBLEM {problem}" for problem in found.problems[:40]),
-            "all held" if not found.problems else f"FAILED with --seed {self.seed}",
+            "all held" if not found.problems else f"FAILED; again: {self.replay}",
         ]
 
 
-def _storm(world: World, faults: list[Fault], say: Callable[[str], None]) -> None:
-    """Drive the supervisor while the schedule is worked off."""
-    began = time.monotonic()
-    waiting, active = list(faults), list[tuple[float, Fault]]()
-    while waiting or active:
-        now = time.monotonic() - began
-        for due, fault in [entry for entry in active if entry[0] <= now]:
-            world.heal(fault)
-            active.remove((due, fault))
-        busy = {(fault.target, fault.kind in ("kill", "term", "pause", "long_pause")) for _, fault in active}
-        while waiting and waiting[0].at_s <= now:
-            fault = waiting[0]
-            if (fault.target, fault.kind in ("kill", "term", "pause", "long_pause")) in busy:
-                break  # one fault of a kind on one target at a time
-            waiting.pop(0)
-            if world.strike(fault):
-                say(str(fault))
-                active.append((now + fault.for_s, fault))
-                break
-        world.stack.supervisor.check()
-        time.sleep(0.05)
-
-
-def _settle(world: World, until: Callable[[], bool], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not until() and time.monotonic() < deadline:
-        world.stack.supervisor.check()
-        time.sleep(0.1)
+def _spread(times: list[float]) -> str:
+    return f"{len(times)}, {statistics.median(times):.1f}, {max(times):.1f}"
 
 
 def chaos(
@@ -83,6 +88,8 @@ def chaos(
     instances: int = 2, say: Callable[[str], None] = lambda line: None,
 ) -> Outcome:  # fmt: skip
     """Run a stack under `count` faults over `seconds`, let it finish what is under way, drain it, and reckon."""
+    options = f"{' --kafka' if kafka else ''}{'' if s3 else ' --local-store'} --instances {instances}"
+    replay = f"python -m tests.chaos --seed {seed} --minutes {seconds / 60:g} --faults {count}{options}"
     with contextlib.ExitStack() as cleanup:
         proxy = cleanup.enter_context(toxiproxy(equipment, folder / "toxiproxy"))
         run = settings(folder / "run", 1_000_000, instances)
@@ -94,44 +101,74 @@ def chaos(
         bootstrap, kafka_links = "", []
         if kafka:
             nodes, kafka_links, bootstrap = cleanup.enter_context(kafka_behind(equipment, folder / "kafka", proxy))
-        stack, links = make_stack(run, proxy, bootstrap)
+        clocks = Clocks(folder / "clocks")
+        stack, links = make_stack(run, proxy, bootstrap, clocks)
         if kafka:
             links[BROKER] = kafka_links
         if s3:
             links[STORE] = [STORE]
-        world = World(stack, proxy, links, server, nodes)
+        hand = Hand(stack, proxy, links, server, nodes, clocks)
         cleanup.callback(stack.close)
-        cleanup.callback(world.wake_all)
+        cleanup.callback(hand.wake_all)
         stack.start(timeout_s=180)
-        say(f"seed {seed}: {len(stack.services)} processes, broker at {stack.bootstrap}")
-        began = time.monotonic()
-        _storm(world, schedule(seed, seconds, count, world.processes, sorted(links), SESSION_S), say)
-        world.wake_all()
-        drained(world, say)
-        taken = time.monotonic() - began
-        found = reckon(stack.cluster, deadline_s=CLOSURE_DEADLINE_S + 60)
-        return Outcome(seed, taken, world, found)
+        say(f"{replay}: {len(stack.services)} services, broker at {stack.bootstrap}")
+        planned = schedule(seed, seconds, count, hand.targets, SESSION_S)
+        return _weather(hand, planned, seconds, replay, say)
 
 
-def drained(world: World, say: Callable[[str], None]) -> None:
-    """End dispatch, wait until every group asked for is decided, then end the services."""
-    from infra.local.watch import read_everything
-    from services.runtime.ledger import audit
-
-    stack = world.stack
-    say("settling")
-    _settle(world, lambda: all(p.ready() is not None for p in stack.supervisor.processes.values()), 60)
-    stack.supervisor.stop([["dispatch"]])
-
-    def decided() -> bool:
-        for _ in range(20):
-            stack.supervisor.check()
-            time.sleep(0.05)
-        report = audit(read_everything(stack.cluster))
-        return all(where.startswith("admitted") for where in report.in_flight)
-
-    _settle(world, decided, CLOSURE_DEADLINE_S + 60)
+def _weather(hand: Hand, planned: list[Fault], seconds: float, replay: str, say: Callable[[str], None]) -> Outcome:
+    """Quiet, storm, calm, reckoning."""
+    stack, notes = hand.stack, []
+    observer = Observer(stack.cluster)
+    storm = Storm(hand, observer, say)
+    observer.start()
+    began = time.monotonic()
+    struck = ended = (began, 0)
+    try:
+        storm.settle(lambda: bool(observer.closed), 60)
+        quiet_from, quiet_trials = time.monotonic(), len(observer.judged)
+        storm.settle(lambda: time.monotonic() - quiet_from > min(QUIET_S, 0.2 * seconds), 60)
+        struck = (time.monotonic(), len(observer.judged))
+        notes.append(f"before: {(struck[1] - quiet_trials) / (struck[0] - quiet_from):.1f} trials/s")
+        storm.run(planned)
+        ended = (time.monotonic(), len(observer.judged))
+        hand.wake_all()
+        _drain(storm, say)
+    except StackFailed as e:
+        storm.problems.append(f"the stack gave up: {e}")
+    finally:
+        hand.wake_all()
+    seconds_taken = time.monotonic() - began
     stack.stop_services()
+    observer.stop()
+    if not hand.clocks.there:
+        notes.append(hand.clocks.why)
+    story = Story(observer, storm.injured, stack.settings.dispatch.batch_groups, PASS_RATE, storm.problems)
+    found = reckon(stack.cluster, deadline_s=CLOSURE_DEADLINE_S + 60, story=story)
+    return Outcome(
+        replay, storm, found, seconds_taken, max(1.0, ended[0] - struck[0]), ended[1] - struck[1], planned,
+        sum(stack.restarts().values()), notes,
+    )  # fmt: skip
+
+
+def _drain(storm: Storm, say: Callable[[str], None]) -> None:
+    """End dispatch, and wait until every group asked for is decided and every whole batch is trained."""
+    stack = storm.hand.stack
+    say("settling")
+    storm.settle(lambda: all(storm.hand.well(name) for name in stack.services), 90)
+    stack.supervisor.stop([["dispatch"]])
+    batch = stack.settings.dispatch.batch_groups
+
+    def over() -> bool:
+        storm.settle(lambda: False, 1.0)
+        report = audit(read_everything(stack.cluster))
+        held = [trial for where, trials in report.in_flight.items() if where.startswith(ADMITTED) for trial in trials]
+        decided = all(where.startswith(ADMITTED) for where in report.in_flight)
+        return decided and len({trial.rpartition("/")[0] for trial in held}) < batch
+
+    deadline = time.monotonic() + CLOSURE_DEADLINE_S + 60
+    while not over() and time.monotonic() < deadline:
+        pass
 
 
 def main() -> int:
@@ -143,6 +180,7 @@ def main() -> int:
         "--kafka", action="store_true", help="three nodes of Apache Kafka instead of the embedded broker"
     )
     parser.add_argument("--local-store", action="store_true", help="a folder instead of the S3 server")
+    parser.add_argument("--instances", type=int, default=2, help="of each service that scales")
     parser.add_argument("--equipment", type=Path, default=SHARED)
     parser.add_argument("--keep", type=Path, help="keep the run's folder here")
     arguments = parser.parse_args()
@@ -153,7 +191,7 @@ def main() -> int:
         outcome = chaos(
             arguments.equipment, arguments.keep or Path(temporary), seed=seed, seconds=seconds,
             count=arguments.faults or max(1, round(seconds / 7)), kafka=arguments.kafka, s3=not arguments.local_store,
-            say=lambda line: print(line, flush=True),
+            instances=arguments.instances, say=lambda line: print(line, flush=True),
         )  # fmt: skip
     print("\n".join(outcome.lines()))
     return 1 if outcome.reckoning.problems else 0

@@ -1,42 +1,74 @@
-"""What must hold when the dust has settled, from the topics alone."""
+"""What must hold when the dust has settled, from the topics alone and, where there is one, from what an observer saw.
+
+A loss is a requested trial
+- without a fate, except where its group was admitted and too few others were left for one more update;
+- whose group was excluded as `poison` or `halted_version`: no fault of the schedule makes a record bad;
+- whose group was excluded as `unresolved` for a reason that the schedule does not explain (see `explained`).
+`stale` and `zero_contrast` are fates like `trained`: admission named its reason.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
 
 from schemas import topics
 from schemas.group import GroupAdmission, GroupClosed
 from schemas.policy import PolicyPublished, TrainingUpdate
 from schemas.record import Record
 from schemas.rollout import INFRA_STOPS, Invocation, RolloutCompleted, RolloutRequested
-from schemas.verification import VerificationVerdict
-from services.runtime.cluster import Cluster
-from services.runtime.ledger import audit
+from schemas.verification import VerificationAlarm, VerificationVerdict
+from services.agent.engines.synthetic import is_right
+from services.runtime.cluster import Cluster, connection
+from services.runtime.ledger import AuditReport, audit, excluded
 from services.runtime.tap import read_all
+from tests.chaos.explained import Injured, explained
+from tests.chaos.observer import Observer
 
 TIMES = frozenset({"requested_ms", "started_ms", "ended_ms", "closed_ms", "decided_ms", "published_ms"})
 READ = (
     topics.TRAINING_UPDATE, topics.POLICY_PUBLISHED, topics.GROUP_ADMISSION, topics.GROUP_CLOSED,
-    topics.VERIFICATION_VERDICT, topics.ROLLOUT_COMPLETED, topics.ROLLOUT_INVOCATION, topics.ROLLOUT_REQUESTED,
+    topics.VERIFICATION_ALARM, topics.VERIFICATION_VERDICT, topics.ROLLOUT_COMPLETED, topics.ROLLOUT_INVOCATION,
+    topics.ROLLOUT_REQUESTED,
 )  # fmt: skip
+NEVER = (excluded("poison"), excluded("halted_version"))
+ADMITTED = "admitted"
+
+
+@dataclass
+class Story:
+    """What a storm knows beyond the topics: what was broken when, what was seen when, how the run was set up."""
+
+    observer: Observer
+    injured: Sequence[Injured]
+    batch_groups: int
+    pass_rate: float
+    problems: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Reckoning:
-    """`problems` empty: nothing lost, nothing twice. `duplicates`: repeated records that changed nothing, by topic."""
+    """`problems` empty: nothing lost, nothing twice. `duplicates`: repeated records that changed nothing, by topic.
+
+    `unresolved`: trials of groups that the schedule's faults left unresolved, each for a reason that explains it.
+    """
 
     trials: int = 0
     updates: int = 0
     losses: int = 0
+    unresolved: int = 0
+    judged: int = 0
     duplicates: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     audit: list[str] = field(default_factory=list)
 
 
-def reckon(cluster: Cluster, *, deadline_s: float) -> Reckoning:
-    """Read the run's topics and judge them; services must have been drained."""
+def reckon(cluster: Cluster, *, deadline_s: float, story: Story | None = None) -> Reckoning:
+    """Read the run's topics and judge them; services must have been drained. Without a story nothing is explained."""
     records: list[Record] = []
     undecodable: list[Any] = []
     for topic in READ:
@@ -46,19 +78,115 @@ def reckon(cluster: Cluster, *, deadline_s: float) -> Reckoning:
         out.problems.append(f"{len(undecodable)} undecodable records")
     result = audit(records, over=True)
     out.audit = result.lines()
-    out.losses = (
-        sum(result.counts.values())
-        - result.requested
-        + sum(len(trials) for where, trials in result.in_flight.items() if not where.startswith("admitted"))
-    )
     if not result.balanced:
         out.problems += [f"audit: {problem}" for problem in result.problems] or ["the audit does not balance"]
     out.trials = len({r.trial_id for r in records if isinstance(r, RolloutCompleted) and r.final_attempt})
+    _fates(records, result, story, out)
     _versions(records, out)
     _verdicts(records, out)
     _repeats(records, out)
-    _waits(records, deadline_s, out)
+    out.problems += [f"alarm: {r.kind}, {r.severity}" for r in records if isinstance(r, VerificationAlarm)]
+    out.problems += [f"dead letters: {letters}" for letters in dead_letters(cluster)]
+    if story is None:
+        _waits(records, deadline_s, out)
+    else:
+        _waits_seen(story, deadline_s, out)
+        _truths(records, story, out)
+        out.problems += story.problems
     return out
+
+
+# -- losses --------------------------------------------------------------------------------------------------------
+
+
+def _fates(records: list[Record], result: AuditReport, story: Story | None, out: Reckoning) -> None:
+    lost = result.requested - sum(result.counts.values())
+    for where, trials in result.in_flight.items():
+        if where.startswith(ADMITTED):
+            groups = {trial.rpartition("/")[0] for trial in trials}
+            if story is None or len(groups) < story.batch_groups:
+                continue
+            out.problems.append(f"{len(groups)} admitted groups wait for an update, which takes {story.batch_groups}")
+        else:
+            out.problems.append(f"{len(trials)} trials without a fate, {where}: {sorted(trials)[:5]}")
+        lost += len(trials)
+    for fate in NEVER:
+        if count := result.counts.get(fate, 0):
+            out.problems.append(f"{count} trials were {fate}")
+            lost += count
+    for closure, why in _unresolved(records):
+        reasons = [cause for cause, at in why if not _excused(cause, at, story)]
+        if not reasons:
+            out.unresolved += closure.group_size
+            continue
+        out.problems.append(f"{closure.group_id} is unresolved, which no fault explains: {reasons[:3]}")
+        lost += closure.group_size
+    out.losses = lost
+
+
+def _excused(cause: str, key: tuple[str, int], story: Story | None) -> bool:
+    if story is None:
+        return False
+    trial, attempt = key
+    at = story.observer.ended.get(key) if attempt >= 0 else story.observer.judged.get(trial)
+    return explained(cause, at, story.injured)
+
+
+def _unresolved(records: list[Record]) -> list[tuple[GroupClosed, list[tuple[str, tuple[str, int]]]]]:
+    """Unresolved groups with every cause behind each member that has no reward: (cause, (trial, attempt or -1))."""
+    ends: dict[str, dict[int, str]] = defaultdict(dict)
+    causes: dict[str, str] = {}
+    for r in records:
+        if isinstance(r, RolloutCompleted):
+            ends[r.trial_id].setdefault(r.attempt, r.stop_reason)
+        elif isinstance(r, VerificationVerdict) and r.verdict == "unknown":
+            causes.setdefault(r.trial_id, r.cause)
+    found = []
+    seen: set[str] = set()
+    for r in records:
+        if not isinstance(r, GroupClosed) or r.contrast != "unresolved" or r.group_id in seen:
+            continue
+        seen.add(r.group_id)
+        why: list[tuple[str, tuple[str, int]]] = []
+        for trial, verdict in zip(r.member_trials, r.member_verdicts, strict=True):
+            if verdict in ("pass", "fail"):
+                continue
+            cause = causes.get(trial, verdict)
+            if cause in INFRA_STOPS:
+                why += [(stop, (trial, attempt)) for attempt, stop in sorted(ends[trial].items())]
+            else:
+                why.append((cause, (trial, -1)))
+        found.append((r, why))
+    return found
+
+
+def dead_letters(cluster: Cluster) -> list[str]:
+    """What stands in the dead-letter topics: no fault of the schedule makes a record bad, so nothing explains one."""
+    names = [name for topic in topics.ALL if (name := topics.dead_letter(topic))]
+    out = []
+    consumer = KafkaConsumer(
+        **connection(cluster), group_id=None, enable_auto_commit=False, auto_offset_reset="earliest",
+        allow_auto_create_topics=False, metrics_enabled=False,
+    )  # fmt: skip
+    try:
+        parts = [TopicPartition(name, n) for name in names for n in consumer.partitions_for_topic(name) or ()]
+        consumer.assign(parts)
+        starts, ends = (find(parts, timeout_ms=30_000) for find in (consumer.beginning_offsets, consumer.end_offsets))
+        left = {tp for tp in parts if ends[tp] > starts[tp]}
+        for tp in left:
+            consumer.seek(tp, starts[tp])
+        while left:
+            for tp, letters in consumer.poll(timeout_ms=1000).items():
+                for letter in letters:
+                    said = {name: value.decode(errors="replace") for name, value in letter.headers}
+                    out.append(f"{tp.topic}: {said.get('dlq.reason')}: {said.get('dlq.error')}")
+            left = {tp for tp in left if (consumer.position(tp, timeout_ms=10_000) or 0) < ends[tp]}
+    finally:
+        consumer.close(timeout_ms=1000)
+    return out
+
+
+# -- nothing twice, nothing wrong ----------------------------------------------------------------------------------
 
 
 def _versions(records: list[Record], out: Reckoning) -> None:
@@ -93,6 +221,17 @@ def _verdicts(records: list[Record], out: Reckoning) -> None:
     out.problems += [f"{trial}: two verdicts {sorted(v, key=repr)}" for trial, v in said.items() if len(v) > 1]
 
 
+def _truths(records: list[Record], story: Story, out: Reckoning) -> None:
+    """The synthetic engine says beforehand which attempts are right: whatever verdict says otherwise is our fault."""
+    for r in records:
+        if isinstance(r, VerificationVerdict) and r.verdict in ("pass", "fail"):
+            out.judged += 1
+            right = is_right(f"{r.trial_id}.{r.attempt}", story.pass_rate)
+            if right != (r.verdict == "pass"):
+                truth = "right" if right else "wrong"
+                out.problems.append(f"{r.trial_id}.{r.attempt} is {truth} and was judged {r.verdict} ({r.cause})")
+
+
 def _content(record: Record) -> tuple[Any, ...]:
     values = ((f.name, getattr(record, f.name)) for f in fields(record) if f.name not in TIMES)  # type: ignore[arg-type]  # every record is a dataclass
     return tuple(v.tobytes() if hasattr(v, "tobytes") else v for name, v in values if not name.endswith("_ms"))
@@ -123,8 +262,11 @@ def _repeats(records: list[Record], out: Reckoning) -> None:
             out.problems.append(f"{key} has two contents")
 
 
+# -- waits ---------------------------------------------------------------------------------------------------------
+
+
 def _waits(records: list[Record], deadline_s: float, out: Reckoning) -> None:
-    """No group waited for its closure longer than the deadline allows."""
+    """No group waited for its closure longer than the deadline allows, by the records' own times."""
     asked: dict[str, int] = {}
     closed: dict[str, int] = {}
     for r in records:
@@ -133,4 +275,11 @@ def _waits(records: list[Record], deadline_s: float, out: Reckoning) -> None:
         elif isinstance(r, GroupClosed):
             closed.setdefault(r.group_id, r.closed_ms)
     late = [g for g, at in closed.items() if g in asked and at - asked[g] > 1000 * deadline_s]
+    out.problems += [f"{group} waited longer than {deadline_s:g} s" for group in late]
+
+
+def _waits_seen(story: Story, deadline_s: float, out: Reckoning) -> None:
+    """The same by the observer's clock, which nobody set."""
+    seen = story.observer
+    late = [g for g, at in seen.closed.items() if g in seen.asked and at - seen.asked[g] > deadline_s]
     out.problems += [f"{group} waited longer than {deadline_s:g} s" for group in late]

@@ -1,34 +1,33 @@
-"""The whole stack behind Toxiproxy, and the hand that breaks it."""
+"""The whole stack behind Toxiproxy: its settings, its servers, and every process with a clock that can be set."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
-import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from infra.local import stack as local
 from infra.local.rundir import RunDir, free_port
 from infra.local.stack import SERVICES, Stack
-from infra.local.supervisor import RestartPolicy, Supervisor
+from infra.local.supervisor import RestartPolicy
 from services.runtime.settings import Kafka, RunSettings, load
 from tests.apache import Cluster, free_base
-from tests.chaos.faults import BROKER, PROCESS_FAULTS, STORE, Fault
+from tests.chaos.clocks import ClockedSupervisor, Clocks
+from tests.chaos.faults import BROKER, SCALED, STORE
 from tests.chaos.toxiproxy import Toxiproxy
 
 SESSION_S = 6.0
 CLOSURE_DEADLINE_S = 240.0
 BUCKET = "chaos"
+PASS_RATE = 0.5
+"""Share of the trials whose candidate is right: which ones follows from their names, so verdicts can be checked."""
 
 
 def settings(root: Path, updates: int, instances: int, **sections: Any) -> RunSettings:
     """A run without a model whose trials are quick and many."""
-    scale = dict.fromkeys(("sampler", "sandbox", "verifier", "closure", "admission"), instances)
+    scale = dict.fromkeys(SCALED, instances)
     base: dict[str, Any] = {
         "run_dir": str(root),
         "run_id": "chaos",
@@ -37,11 +36,12 @@ def settings(root: Path, updates: int, instances: int, **sections: Any) -> RunSe
         "gate": {"min_entropy": 0.0, "min_valid_actions": 0.0, "probe_prompts": 2},
         "evaluation": {"train_tasks": 0, "heldout_bugs": 0, "heldout_families": 0},
         "kafka": {"session_timeout_ms": int(1000 * SESSION_S)},
+        "runtime": {"linger_ms": 5},  # throughput over latency: half a thousand trials are under way
         "dispatch": {"updates": updates, "group_size": 8, "batch_groups": 24},
         "admission": {"max_lag": 2},
         "sampler": {
             "engine": "synthetic", "synthetic_min_s": 0.05, "synthetic_max_s": 0.4, "concurrency": 512,
-            "operation_deadline_s": 20.0, "attempts": 6,
+            "synthetic_pass_rate": PASS_RATE, "operation_deadline_s": 20.0, "attempts": 6,
         },
         "sandbox": {"workers": 2},
         "verifier": {"workers": 2, "trials": 1, "canary_share": 0.0, "audit_share": 0.0},
@@ -74,90 +74,6 @@ class S3:
         return int((Path(self._folder) / "s3.pid").read_text())
 
 
-class World:
-    """A started stack; `strike` and `heal` are called from the one thread that also drives the supervisor."""
-
-    def __init__(
-        self, stack: Stack, proxy: Toxiproxy, links: dict[str, list[str]], s3: S3 | None, nodes: Cluster | None
-    ) -> None:
-        self.stack, self.proxy, self.links, self.s3, self.nodes = stack, proxy, links, s3, nodes
-        self.injected: Counter[str] = Counter()
-        self.targets: Counter[str] = Counter()
-        self._node_pids: dict[str, int] = {}
-
-    @property
-    def processes(self) -> list[str]:
-        """Everything that can be killed."""
-        out = list(self.stack.services)
-        out += [f"kafka-{n}" for n in (1, 2, 3)] if self.nodes else [local.BROKER]
-        return [*out, STORE] if self.s3 else out
-
-    def _pid(self, target: str) -> int | None:
-        if target == STORE and self.s3:
-            return self.s3.pid
-        if target.startswith("kafka-") and self.nodes:
-            return int((self.nodes.folder / f"node{target[6:]}.pid").read_text())
-        return self.stack.supervisor.processes[target].pid
-
-    def _signal(self, target: str, number: int) -> None:
-        pid = self._pid(target)
-        if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-    def strike(self, fault: Fault) -> bool:
-        """Do it; False when the target has ended by itself."""
-        if fault.kind in PROCESS_FAULTS:
-            if self._pid(fault.target) is None:
-                return False
-            number = {"kill": signal.SIGKILL, "term": signal.SIGTERM}.get(fault.kind, signal.SIGSTOP)
-            self._signal(fault.target, number)
-        else:
-            for link in self.links[fault.target]:
-                self._break_link(fault.kind, link)
-        self.injected[fault.kind] += 1
-        self.targets[fault.target] += 1
-        return True
-
-    def _break_link(self, kind: str, link: str) -> None:
-        if kind == "cut":
-            self.proxy.cut(link)
-        elif kind == "reset":
-            self.proxy.poison(link, "reset_peer", "downstream", timeout=0)
-        else:
-            attributes = {
-                "latency": {"latency": 250, "jitter": 200}, "bandwidth": {"rate": 200},
-                "limit_data": {"bytes": 20_000}, "slicer": {"average_size": 200, "size_variation": 100, "delay": 500},
-            }[kind]  # fmt: skip
-            for stream in ("upstream", "downstream"):
-                self.proxy.poison(link, kind, stream, **attributes)
-
-    def heal(self, fault: Fault) -> None:
-        """Take it back: wake what sleeps, start what the supervisor does not restart, mend the link."""
-        if fault.kind not in PROCESS_FAULTS:
-            for link in self.links[fault.target]:
-                self.proxy.heal(link)
-        elif fault.kind in ("pause", "long_pause"):
-            self._signal(fault.target, signal.SIGCONT)
-        elif fault.target == STORE and self.s3:
-            self.s3.stop()
-            self.s3.start()
-        elif fault.target.startswith("kafka-") and self.nodes:
-            self._revive(int(fault.target[6:]))
-
-    def _revive(self, node: int) -> None:
-        assert self.nodes is not None
-        deadline = time.monotonic() + 30
-        while Path(f"/proc/{self._pid(f'kafka-{node}')}").exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self.nodes.revive(node)
-
-    def wake_all(self) -> None:
-        """Whatever went wrong: nothing stays stopped."""
-        for name in self.processes:
-            self._signal(name, signal.SIGCONT)
-
-
 @contextlib.contextmanager
 def kafka_behind(equipment: Path, folder: Path, proxy: Toxiproxy) -> Iterator[tuple[Cluster, list[str], str]]:
     """Three nodes that advertise their proxies; yields the cluster, its links and the bootstrap addresses."""
@@ -171,7 +87,7 @@ def kafka_behind(equipment: Path, folder: Path, proxy: Toxiproxy) -> Iterator[tu
     environment = {**os.environ, "KAFKA_HEAP": "320m", "KAFKA_EXTRA": str(extra)}
     try:
         subprocess.run(
-            [script, "start", str(folder / "nodes"), "3", str(base)], check=True, capture_output=True, timeout=180,
+            [script, "start", str(folder / "nodes"), "3", str(base)], check=True, capture_output=True, timeout=500,
             env=environment,
         )  # fmt: skip
         yield Cluster(equipment, folder / "nodes", 3, base), links, ",".join(addresses)
@@ -195,7 +111,9 @@ def store_behind(equipment: Path, folder: Path, proxy: Toxiproxy, run: RunSettin
     return s3, run.model_copy(update={"store": section})
 
 
-def make_stack(run: RunSettings, proxy: Toxiproxy, bootstrap: str) -> tuple[Stack, dict[str, list[str]]]:
+def make_stack(
+    run: RunSettings, proxy: Toxiproxy, bootstrap: str, clocks: Clocks
+) -> tuple[Stack, dict[str, list[str]]]:
     """The stack over `bootstrap`, or over its own broker behind a link when that is empty."""
     folder = RunDir(Path(run.run_dir))
     if bootstrap:
@@ -203,7 +121,7 @@ def make_stack(run: RunSettings, proxy: Toxiproxy, bootstrap: str) -> tuple[Stac
         run = run.model_copy(update={"kafka": Kafka(**kafka.model_dump())})
     stack = Stack(folder, run, SERVICES)
     # Chaos kills more often than a broken service dies: the limit must not stop the stack.
-    stack.supervisor = Supervisor(RestartPolicy(limit=10_000, longest_s=1.0))
+    stack.supervisor = ClockedSupervisor(RestartPolicy(limit=10_000, longest_s=1.0), clocks.environment)
     links: dict[str, list[str]] = {}
     if not bootstrap:
         known = folder.root / "port"

@@ -117,7 +117,7 @@ class SyntheticEngine:
         trial, turn = _trial_and_turn(request.request_id)
         whole = self._submit
         if turn + 1 < self._calls:
-            right = _number(trial, "pass") < self._pass_rate
+            right = is_right(trial, self._pass_rate)
             whole = self._answers.get(request.prefix.tobytes(), self._wrong) if right else self._wrong
         ids = whole[: request.max_tokens]
         return EngineSample(
@@ -135,6 +135,11 @@ class SyntheticEngine:
 def _trial_and_turn(request_id: str) -> tuple[str, int]:
     trial, _, turn = request_id.rpartition(".")
     return (trial, int(turn)) if trial and turn.isdecimal() else (request_id, 0)
+
+
+def is_right(attempt: str, pass_rate: float) -> bool:
+    """Whether this trial attempt (`<trial>.<number>`) edits rightly: known beforehand, so verdicts can be checked."""
+    return _number(attempt, "pass") < pass_rate
 
 
 def _number(trial: str, use: str) -> float:
