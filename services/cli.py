@@ -220,11 +220,13 @@ def recorded(
     run_dir: RunDirOption = None,
     config: ConfigOption = None,
     verify: Annotated[bool, typer.Option("--verify", help="Also read every segment and check its digest.")] = False,
+    into: Annotated[Path | None, typer.Option(help="Put the records back as a new run folder: same offsets.")] = None,
 ) -> None:
     """List what the recorder has kept of every topic, by partition: first, last, gaps, bytes; exit 1 names the gaps."""
-    from infra.local.recorded import show_recorded
+    from infra.local.recorded import put_back, show_recorded
 
-    raise typer.Exit(show_recorded(run_dir or DEFAULT_RUN, config, verify))
+    root = run_dir or DEFAULT_RUN
+    raise typer.Exit(put_back(root, config, into) if into else show_recorded(root, config, verify))
 
 
 def _mount_tasks() -> None:

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from infra.local.rundir import RunDir
+from infra.local.stack import serving
 from services.recorder.main import keyed
 from services.recorder.names import Place
 from services.recorder.reading import Contradiction, Recorded, look, records
+from services.runtime.archive import Restorer, Span
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings, load
 from services.runtime.store import CorruptObject, MissingObject, ObjectStore, open_store
@@ -19,13 +21,8 @@ def show_recorded(root: Path, config: Path | None, verify: bool) -> int:
 
     Raises UserError where there is no run, or nothing recorded of it.
     """
-    settings = load(config) if config else RunDir(root).settings()
-    store = open_store(settings.store)
-    found = look(store, settings.run_id, keyed)
-    if not found:
-        raise UserError(
-            f"nothing is recorded of run {settings.run_id!r}", str(store), "start the service: up --service recorder"
-        )
+    settings, store = _run(root, config)
+    found = _some(store, settings)
     _table(found)
     problems = [f"{place}: {gap} missing" for place, each in found.items() for gap in each.gaps()]
     if verify:
@@ -35,6 +32,51 @@ def show_recorded(root: Path, config: Path | None, verify: bool) -> int:
     if not problems:
         print("no gaps" + (", every segment holds what its name says" if verify else ""))
     return 1 if problems else 0
+
+
+def put_back(root: Path, config: Path | None, into: Path) -> int:
+    """Make a new run folder whose own broker holds what was recorded, every record at its old offset.
+
+    The folder keeps the run's store. Consumer groups are not recorded: services that are started there read everything
+    again from the beginning, which their ids make harmless. Raises UserError for gaps, which no log can have in its
+    middle, and for what is damaged.
+    """
+    settings, store = _run(root, config)
+    found = _some(store, settings)
+    holes = [f"{place}: {gap}" for place, each in found.items() for gap in each.gaps() if gap.last > (each.first or 0)]
+    if holes:
+        raise UserError(f"{len(holes)} gaps, the first is {holes[0]}", str(store), "take a backup of what is left")
+    run = RunDir(into)
+    if run.exists():
+        raise UserError("this folder holds a run already", str(into), "choose a new one")
+    settings = settings.model_copy(
+        update={"run_dir": str(into), "kafka": settings.kafka.model_copy(update={"bootstrap": ""})}
+    )
+    run.create(settings)
+    total = 0
+    try:
+        with serving(run, settings) as cluster, Restorer(cluster) as restorer:
+            for place, each in found.items():
+                span = Span(0 if each.keyed else each.first or 0, (each.last or 0) + 1)
+                total += restorer.partition(*place, span, records(store, settings.run_id, each))
+    except (Contradiction, CorruptObject, MissingObject) as e:
+        raise UserError(str(e), str(store), "restore that object from a copy of the store") from e
+    print(f"put back {total} records; look at them with: rollstream audit {into}")
+    return 0
+
+
+def _run(root: Path, config: Path | None) -> tuple[RunSettings, ObjectStore]:
+    settings = load(config) if config else RunDir(root).settings()
+    return settings, open_store(settings.store)
+
+
+def _some(store: ObjectStore, settings: RunSettings) -> dict[Place, Recorded]:
+    found = look(store, settings.run_id, keyed)
+    if not found:
+        raise UserError(
+            f"nothing is recorded of run {settings.run_id!r}", str(store), "start the service: up --service recorder"
+        )
+    return found
 
 
 def _table(found: dict[Place, Recorded]) -> None:
