@@ -1,0 +1,1 @@
+"""Tests of the Kubernetes manifests that need no cluster."""
