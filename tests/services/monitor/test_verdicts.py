@@ -65,3 +65,19 @@ def test_a_stop_is_seen_and_every_form_can_be_printed(capsys):
 def test_nothing_judged_yet_is_no_error(capsys):
     verdicts.show(verdicts.account([]))
     assert "alarms: none" in capsys.readouterr().out
+
+
+def test_weaker_attribution_is_said_and_full_is_not(capsys):
+    def judged(*evidence):
+        return [verdict(0, n, "pass", policy_version=3, attribution_evidence=one) for n, one in enumerate(evidence)]
+
+    full = verdicts.account(judged("cgroup", "cgroup", None))
+    assert verdicts.attribution_note(full) == ""
+    weaker = verdicts.account(judged("cgroup", "sampled", "rlimit", "sampled"))
+    assert verdicts.attribution_note(weaker).startswith(
+        "attribution: 3 of 4 judged without kernel counters of their sandbox (sampled 2, rlimit 1)"
+    )
+    verdicts.show(weaker)
+    assert "3 of 4 judged without kernel counters" in capsys.readouterr().out
+    document = json.loads(verdicts.as_json(weaker))
+    assert document["versions"][0]["attribution_evidence"] == {"cgroup": 1, "sampled": 2, "rlimit": 1}

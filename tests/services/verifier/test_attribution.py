@@ -72,6 +72,35 @@ LATE = replace(GOOD, ending="deadline", answered=2, wall_s=10.0)
     (replace(GOOD, ending="stopped", rejection="wrong_value", usage=Usage(lost=True)), ("fail", "wrong_value")),
     (replace(GOOD, ending="protocol", usage=Usage(lost=True)), ("fail", "protocol")),
     (replace(GOOD, ending="eof", answered=3, usage=Usage(lost=True, oom_kills=1)), ("fail", "oom")),
+    # Without a control group: the watch's own kills are evidence, the memory killer's around the jail are not.
+    (replace(GOOD, ending="eof", usage=Usage(oom_kills=1, memory_bytes=300 * MIB, outer_kills=0)), ("fail", "oom")),
+    (replace(GOOD, ending="eof", usage=Usage(oom_kills=1, memory_bytes=300 * MIB, outer_kills=2)), ("fail", "oom")),
+    (replace(GOOD, ending="eof", usage=Usage(oom_kills=0, pids_denied=2, outer_kills=1)), ("fail", "processes")),
+    (replace(GOOD, answered=3, ending="eof", usage=Usage(oom_kills=0, outer_kills=1)), ("infra", "memory_killer")),
+    (replace(GOOD, ready=False, answered=0, ending="eof", usage=Usage(outer_kills=1)), ("infra", "memory_killer")),
+    # A child that was killed makes a wrong answer, a wait for it a deadline: neither is held against the candidate.
+    (replace(GOOD, ending="stopped", rejection="wrong_value", usage=Usage(outer_kills=1)), ("infra", "memory_killer")),
+    (replace(LATE, usage=Usage(cpu_s=9.0, outer_kills=1)), ("infra", "memory_killer")),
+    (replace(GOOD, answered=3, ending="eof", cpu_limit=3, usage=Usage(cpu_s=2.99, outer_kills=1)),
+     ("infra", "memory_killer")),
+    (replace(GOOD, usage=Usage(outer_kills=1)), ("pass", "ok")),
+    # The count stood still: nobody was killed for memory, whatever the end looks like.
+    (replace(GOOD, answered=3, ending="eof", usage=Usage(outer_kills=0, killed=True)), ("fail", "crash")),
+    (replace(GOOD, ending="stopped", rejection="wrong_exception", usage=Usage(outer_kills=0)),
+     ("fail", "wrong_exception")),
+    # Nothing counts: an end that looks like SIGKILL is nobody's fault, unless the CPU limit explains it.
+    (replace(GOOD, answered=3, ending="eof", usage=Usage(killed=True)), ("infra", "memory_killer")),
+    (replace(GOOD, answered=3, ending="eof", usage=Usage(killed=False)), ("fail", "crash")),
+    (replace(GOOD, answered=3, ending="eof", cpu_limit=3, usage=Usage(cpu_s=2.9, killed=True)), ("fail", "cpu_limit")),
+    (replace(GOOD, answered=3, ending="eof", cpu_limit=3, usage=Usage(cpu_s=0.2, killed=True)),
+     ("infra", "memory_killer")),
+    (replace(GOOD, ending="stopped", rejection="wrong_value", usage=Usage(killed=True)), ("fail", "wrong_value")),
+    # No pressure to be read: a jail that was late to boot stands for it, before any code of the candidate ran.
+    (replace(LATE, usage=Usage(cpu_s=1.0, host_wait_s=8.0), pressure=None, boot_s=0.4, usual_boot_s=0.1),
+     ("infra", "host_starved")),
+    (replace(LATE, usage=Usage(cpu_s=1.0, host_wait_s=0.1), pressure=None, boot_s=0.4, usual_boot_s=0.1),
+     ("fail", "timeout")),
+    (replace(LATE, usage=Usage(cpu_s=1.0), pressure=None, boot_s=0.4, usual_boot_s=0.1), ("infra", "host_starved")),
 ])  # fmt: skip
 def test_the_table(facts: Facts, expected: tuple[str, str]) -> None:
     assert attribute(facts) == expected
@@ -92,7 +121,7 @@ ANY = st.builds(
     answered=st.integers(0, 5),
     wall_s=st.floats(0, 20),
     usage=st.builds(Usage, SECONDS, st.one_of(st.none(), st.integers(0, 256 * MIB)), COUNTS, COUNTS, SECONDS,
-                    st.booleans()),
+                    st.booleans(), COUNTS, st.sampled_from([None, False, True])),
     memory_limit=st.just(256 * MIB),
     cpu_limit=st.sampled_from([0.0, 3.0]),
     pressure=st.one_of(st.none(), st.floats(0, 1)),
@@ -104,7 +133,7 @@ ANY = st.builds(
 
 @settings(max_examples=500)
 @given(ANY)
-def test_infrastructure_is_concluded_from_nothing_but_its_four_kinds_of_evidence(facts: Facts) -> None:
+def test_infrastructure_is_concluded_from_nothing_but_its_five_kinds_of_evidence(facts: Facts) -> None:
     outcome, cause = attribute(facts)
     if outcome == "pass":
         assert facts.ending == "complete"
@@ -124,8 +153,20 @@ def test_infrastructure_is_concluded_from_nothing_but_its_four_kinds_of_evidence
                 and facts.usage.oom_kills
                 and facts.usage.memory_bytes is not None
             )
-            or (cause == "host_starved" and facts.ending == "deadline" and (facts.pressure or 0) >= PRESSURE_GATE)
+            or (cause == "host_starved" and facts.ending == "deadline" and _starved(facts))
+            or (cause == "memory_killer" and _killer_was_about(facts))
         )
+
+
+def _starved(facts: Facts) -> bool:
+    return facts.usual_boot_s is not None if facts.pressure is None else facts.pressure >= PRESSURE_GATE
+
+
+def _killer_was_about(facts: Facts) -> bool:
+    usage = facts.usage
+    if usage.outer_kills is not None:
+        return usage.outer_kills > 0
+    return bool(usage.killed) and facts.ending == "eof"
 
 
 @settings(max_examples=300)
