@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +27,12 @@ RunDirOption = Annotated[
 BootstrapOption = Annotated[
     str, typer.Option("--bootstrap", help="Address of a Kafka cluster instead of a run's folder.")
 ]
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="The run's TOML file.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", envvar="ROLLSTREAM_CONFIG", help="The run's TOML file.", show_envvar=True)
+]
+PlainOption = Annotated[
+    str, typer.Option("--plain", help="With --grant: a listener without login, for a cluster that has no users yet.")
+]
 
 
 def _value(text: str) -> Any:
@@ -57,7 +62,7 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
 @app.command()
 def run(
     run_dir: RunDirOption = None,
-    config: ConfigOption = None,
+    config: Annotated[Path | None, typer.Option("--config", help="The run's TOML file.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything; a new run only.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be repeated.")] = None,
 ) -> None:
@@ -75,27 +80,45 @@ def up(
     service: Annotated[str, typer.Option(help="Which service this process is.")],
     config: ConfigOption = None,
     ready_file: Annotated[Path | None, typer.Option(help="Written as JSON once the service serves.")] = None,
-    health_port: Annotated[int, typer.Option(help="Port of /healthz and /metrics; 0 chooses a free one.")] = 0,
+    health_host: Annotated[
+        str, typer.Option(envvar="ROLLSTREAM_HEALTH_HOST", help="Address of /healthz and /metrics; 0.0.0.0: all.")
+    ] = "127.0.0.1",
+    health_port: Annotated[
+        int, typer.Option(envvar="ROLLSTREAM_HEALTH_PORT", help="Their port; 0 chooses a free one.")
+    ] = 0,
+    stay: Annotated[
+        bool, typer.Option("--stay", envvar="ROLLSTREAM_STAY", help="After the run, answer health until SIGTERM.")
+    ] = False,
 ) -> None:
-    """Run one service until SIGTERM: how each is deployed alone."""
-    from services.runtime.settings import load
+    """Run one service until SIGTERM: how each is deployed alone. Waits for broker, store and preparation."""
+    from services.runtime.alone import run_alone
 
-    known = sorted(p.parent.name for p in Path(__file__).parent.glob("*/main.py"))
-    if service not in known:
-        raise UserError(f"there is no service {service!r}", do=f"one of: {', '.join(known)}")
-    settings = load(config)
-    if not settings.kafka.bootstrap:
-        raise UserError(
-            "kafka.bootstrap is empty: a service needs the address of a cluster",
-            str(config) if config else "environment",
-            "set ROLLSTREAM_KAFKA__BOOTSTRAP, or use `rollstream run`, which starts the embedded broker",
-        )
-    module = importlib.import_module(f"services.{service}.main")
-    code = module.main(settings, ready_file, health_port)
+    code = run_alone(
+        service, config, ready_file=ready_file, health_host=health_host, health_port=health_port, stay=stay
+    )
     # Everything was drained and committed. What is left are library threads, and waiting for those could hang or abort.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+@app.command()
+def prepare(
+    config: ConfigOption = None,
+    grant: Annotated[
+        bool, typer.Option("--grant", help="Give each service's SCRAM user its password and exactly its rights.")
+    ] = False,
+    plain: PlainOption = "",
+    create_buckets: Annotated[bool, typer.Option("--create-buckets", help="Create buckets that are missing.")] = False,
+    wait_s: Annotated[
+        float, typer.Option("--wait", help="Seconds to wait for broker and store.", envvar="ROLLSTREAM_PREPARE_WAIT")
+    ] = 600.0,
+) -> None:
+    """Make what a run on a cluster begins with: topics, task set, cold start, version 0. May be repeated."""
+    from infra.prepare.cluster import Options, prepare_cluster
+    from services.runtime.settings import load
+
+    prepare_cluster(load(config), Options(wait_s, grant, plain, create_buckets))
 
 
 @app.command()
@@ -161,10 +184,7 @@ def topics(
     grant: Annotated[
         bool, typer.Option("--grant", help="Give each service's SCRAM user its password and exactly its rights.")
     ] = False,
-    plain: Annotated[
-        str,
-        typer.Option("--plain", help="With --grant: a listener without login, for a cluster that has no users yet."),
-    ] = "",
+    plain: PlainOption = "",
 ) -> None:
     """List every topic with key, partitions, writers and readers; make them and their access rules on a cluster."""
     from infra.local.looks import list_topics
@@ -241,6 +261,8 @@ def _mount_tasks() -> None:
 def main() -> None:
     """Entry of the console script: errors that a person can mend are one message and exit code 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # The first process of a container gets no signal that it has not asked for.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         if sys.argv[1:2] in ([], ["tasks"], ["--help"]):
             _mount_tasks()

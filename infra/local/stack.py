@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from infra.local.child import ENVIRONMENT
+from infra.child import ENVIRONMENT
 from infra.local.rundir import RunDir, free_port
 from infra.local.supervisor import ProcessSpec, Supervisor
 from services.runtime.errors import UserError

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from infra.local.child import PARENT
+from infra.child import PARENT
 from services.runtime.errors import UserError
 from services.runtime.lifecycle import EXIT_FAIL_STOP, EXIT_USER
 
@@ -69,7 +69,7 @@ class Process:
         self.spec.ready_file.unlink(missing_ok=True)
         self.spec.log_file.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, **self.spec.environment, PARENT: str(os.getpid())}
-        command = [sys.executable, "-m", "infra.local.child", self.spec.module, *self.spec.arguments]
+        command = [sys.executable, "-m", "infra.child", self.spec.module, *self.spec.arguments]
         with self.spec.log_file.open("ab") as log:
             self._child = subprocess.Popen(
                 command,

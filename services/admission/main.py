@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from prometheus_client import Gauge
 
 from schemas.topics import GROUP_ADMISSION, GROUP_CLOSED, POLICY_GATE, POLICY_PUBLISHED
 from services.admission.core import AdmissionCore
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.loop import run_service
+from services.runtime.process import ServiceProcess
 from services.runtime.settings import RunSettings
 
 SPEC = ServiceSpec("admission", inputs=(GROUP_CLOSED, GROUP_ADMISSION), broadcast=(POLICY_PUBLISHED, POLICY_GATE))
@@ -31,6 +30,6 @@ def make_core(context: ServiceContext) -> AdmissionCore:
     return core
 
 
-def main(settings: RunSettings, ready_file: Path | None, health_port: int = 0) -> int:
+def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
     """Run until SIGTERM; returns the exit code."""
-    return run_service(SPEC, make_core, settings, ready_file=ready_file, health_port=health_port)
+    return run_service(SPEC, make_core, settings, process)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from prometheus_client import Gauge
 
 from schemas.topics import GROUP_CLOSED, ROLLOUT_REQUESTED, VERIFICATION_VERDICT
@@ -11,6 +9,7 @@ from services.closure.cohort import Rule
 from services.closure.core import ClosureCore
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.loop import run_service
+from services.runtime.process import ServiceProcess
 from services.runtime.settings import RunSettings
 
 SPEC = ServiceSpec("closure", inputs=(ROLLOUT_REQUESTED, VERIFICATION_VERDICT, GROUP_CLOSED))
@@ -35,6 +34,6 @@ def make_core(context: ServiceContext) -> ClosureCore:
     return core
 
 
-def main(settings: RunSettings, ready_file: Path | None, health_port: int = 0) -> int:
+def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
     """Run until SIGTERM; returns the exit code."""
-    return run_service(SPEC, make_core, settings, ready_file=ready_file, health_port=health_port)
+    return run_service(SPEC, make_core, settings, process)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from prometheus_client import Gauge
 
@@ -24,6 +23,7 @@ from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.core import Effects, Message
 from services.runtime.errors import UserError
 from services.runtime.loop import run_service
+from services.runtime.process import ServiceProcess
 from services.runtime.settings import RunSettings
 from services.runtime.store import MissingObject, ObjectStore
 from services.tasks import leaks, training
@@ -149,6 +149,6 @@ def make_core(context: ServiceContext) -> EndingCore:
     return core
 
 
-def main(settings: RunSettings, ready_file: Path | None, health_port: int = 0) -> int:
+def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
     """Run until the run is over (exit code 0) or SIGTERM; returns the exit code."""
-    return run_service(SPEC, make_core, settings, ready_file=ready_file, health_port=health_port)
+    return run_service(SPEC, make_core, settings, process)

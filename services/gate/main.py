@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from prometheus_client import Gauge
 
 from schemas.policy import PolicyPublished
@@ -24,6 +22,7 @@ from services.runtime.checkpoints import load_manifest
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.errors import UserError
 from services.runtime.loop import run_service
+from services.runtime.process import ServiceProcess
 from services.runtime.settings import RunSettings
 from services.runtime.store import CorruptObject, MissingObject, ObjectStore
 from services.tasks.taskset import TRAIN, BadDocument, load_public
@@ -104,6 +103,6 @@ def make_core(context: ServiceContext) -> GateCore:
     return core
 
 
-def main(settings: RunSettings, ready_file: Path | None, health_port: int = 0) -> int:
+def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
     """Run until SIGTERM; returns the exit code."""
-    return run_service(SPEC, make_core, settings, ready_file=ready_file, health_port=health_port)
+    return run_service(SPEC, make_core, settings, process)

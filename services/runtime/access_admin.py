@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 
 from schemas.access import OPERATOR, Rule, principals, rules
 from services.runtime.cluster import check_trust, connection, password_of, username_of
-from services.runtime.errors import UserError
+from services.runtime.errors import NotYet, UserError
 from services.runtime.settings import RunSettings
 
 _OPERATIONS = {
@@ -50,7 +50,7 @@ def grant(settings: RunSettings, plain: str = "") -> int:
         options = {"bootstrap_servers": plain.split(",")} if plain else connection(kafka, OPERATOR)
         admin = KafkaAdminClient(**options, bootstrap_timeout_ms=15_000)
     except KafkaError as e:
-        raise UserError(f"no broker answers the operator: {e}", plain or kafka.bootstrap, "check its login") from e
+        raise NotYet(f"no broker answers the operator: {e}", plain or kafka.bootstrap, "check its login") from e
     try:
         users = [
             UserScramCredentialUpsertion(username_of(kafka, name), kafka.mechanism, password_of(kafka, name))

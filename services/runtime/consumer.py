@@ -32,6 +32,7 @@ def make_consumer(settings: RunSettings, service: str, group: str | None, fetch_
         enable_auto_commit=False,
         auto_offset_reset="none",
         allow_auto_create_topics=False,
+        bootstrap_timeout_ms=10_000,
         reconnect_backoff_max_ms=1_000,
         # Range gives one member the same partition numbers of every topic with the same count: co-partitioning.
         partition_assignment_strategy=[RangePartitionAssignor],

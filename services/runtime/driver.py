@@ -185,10 +185,10 @@ class Driver:
             if self._stop.wait(_UNCERTAIN_S):
                 return False
 
-    def hold(self) -> None:
-        """Wait until ownership is certain, or the service ends."""
+    def hold(self, beat: Callable[[], None]) -> None:
+        """Wait until ownership is certain, or the service ends; `beat` is called all the while."""
         while not self.certain() and not self._stop.wait(_UNCERTAIN_S):
-            pass
+            beat()
 
     def job_done(self, job: Job, epoch: int, result: Any) -> None:
         """On a worker's thread: turn a job's result into effects, unless its partition was lost meanwhile."""

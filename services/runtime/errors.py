@@ -19,3 +19,7 @@ class UserError(Exception):
         if self.do:
             parts.append(f"what to do: {self.do}")
         return "\n  ".join(parts)
+
+
+class NotYet(UserError):
+    """What is needed does not answer, or is not there: whoever prepares a run waits for it for a while."""

@@ -1,12 +1,17 @@
-"""Liveness, readiness and metrics over HTTP on loopback, answered by a thread of its own."""
+"""Liveness, readiness and metrics over HTTP, answered by a thread of its own."""
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 
 from services.runtime.errors import UserError
+
+LOOPBACK = "127.0.0.1"
+_REQUEST_S = 10.0
 
 
 class HealthServer:
@@ -17,9 +22,16 @@ class HealthServer:
     """
 
     def __init__(
-        self, live: Callable[[], bool], ready: Callable[[], bool], metrics: Callable[[], bytes], port: int = 0
+        self,
+        live: Callable[[], bool],
+        ready: Callable[[], bool],
+        metrics: Callable[[], bytes],
+        port: int = 0,
+        host: str = LOOPBACK,
     ) -> None:
         class Handler(BaseHTTPRequestHandler):
+            timeout = _REQUEST_S
+
             def do_GET(self) -> None:
                 if self.path == "/metrics":
                     self._answer(200, metrics(), "text/plain; version=0.0.4; charset=utf-8")
@@ -39,11 +51,17 @@ class HealthServer:
             def log_message(self, format: str, *args: object) -> None:
                 del format, args  # a probe every second is no event
 
+        class Server(ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+            def server_bind(self) -> None:
+                TCPServer.server_bind(self)  # its child would ask DNS for a name that nobody reads
+
         try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+            self._server = Server((host, port), Handler)
         except OSError as e:
             raise UserError(
-                f"the health port cannot be opened: {e}", f"127.0.0.1:{port}", "choose another one, or 0 for a free one"
+                f"the health port cannot be opened: {e}", f"{host}:{port}", "choose another one, or 0 for a free one"
             ) from e
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]

@@ -1,15 +1,12 @@
-"""How a service process starts and ends: signals, exit codes, the ready file, and a watchdog over the shutdown."""
+"""How a service process starts and ends: exit codes, the ready file, and a watchdog over the shutdown."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from services.runtime.logs import Log
 
@@ -20,23 +17,6 @@ EXIT_USER = 2
 """A setting or the surroundings must be mended first."""
 EXIT_FAIL_STOP = 3
 """Stopped on purpose so as not to drop or reorder records; a restart does not help, a person must look."""
-
-
-def install_signals(stop: Callable[[], None]) -> None:
-    """SIGTERM and SIGINT ask for a drain; a second signal ends the process at once. Main thread only."""
-    asked = False
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        # Nothing but events here: closing a client inside a signal handler can hang on its own locks.
-        nonlocal asked
-        del frame
-        if asked:
-            os._exit(128 + number)
-        asked = True
-        stop()
-
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
 
 
 def watchdog(seconds: float, log: Log) -> threading.Timer:

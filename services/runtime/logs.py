@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import socket
 import sys
 import threading
 import time
@@ -14,13 +16,15 @@ from typing import Any, TextIO
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _MAX_CHARS = 4000
+_NOISY = frozenset({"kafka.net.selector"})
+"""Loggers whose warnings tell of a busy machine, many times a second, and of nothing that a person could do."""
 
 
 class Log:
     """Writes events as JSON lines. Never raises: a full disk under a log must not stop a service."""
 
     def __init__(self, service: str, run: str, stream: TextIO | None = None, level: str = "info") -> None:
-        self._base = {"service": service, "run": run}
+        self._base = {"service": service, "run": run, **_pod()}
         self._stream = stream or sys.stderr
         self._level = _LEVELS[level]
         self._lock = threading.Lock()
@@ -67,6 +71,8 @@ class _Bridge(logging.Handler):
         self._last: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name in _NOISY and record.levelno < logging.ERROR:
+            return
         key = f"{record.name}:{record.msg}"
         now = self._clock()
         if now - self._last.get(key, float("-inf")) < self._every:
@@ -85,6 +91,13 @@ def bridge(log: Log) -> Callable[[], None]:
     root = logging.getLogger()
     root.addHandler(handler)
     return lambda: root.removeHandler(handler)
+
+
+def _pod() -> dict[str, str]:
+    """The pod's name, where this is one: lines of many pods come together in one place."""
+    if "KUBERNETES_SERVICE_HOST" not in os.environ:
+        return {}
+    return {"pod": os.environ.get("POD_NAME") or socket.gethostname()}
 
 
 def _describe(error: BaseException | None) -> str:

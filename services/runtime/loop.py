@@ -4,66 +4,55 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from kafka import TopicPartition
 
 from schemas.access import group_of
 from schemas.topics import Topic
 from services.runtime import dlq, lifecycle
-from services.runtime.clock import Clock, Deadline, SystemClock
+from services.runtime.clock import Deadline
 from services.runtime.commits import Committer
-from services.runtime.consumer import LONG_POLL_MS, Source, make_consumer, partitions_of
+from services.runtime.consumer import LONG_POLL_MS, Source, partitions_of
 from services.runtime.context import MakeCore, ServiceContext, ServiceSpec
 from services.runtime.core import Effects
 from services.runtime.crashes import CrashMemory
 from services.runtime.driver import Driver, FailStop
 from services.runtime.errors import UserError
-from services.runtime.health import HealthServer
-from services.runtime.logs import Log, bridge
-from services.runtime.metrics import Metrics
+from services.runtime.logs import bridge
 from services.runtime.ownership import Ownership
 from services.runtime.polling import PollLoop
+from services.runtime.process import SAY_EVERY_S, ServiceProcess, Stopped
 from services.runtime.producer import Outbox
 from services.runtime.settings import RunSettings
-from services.runtime.startup import Startup, Stopped
+from services.runtime.startup import Startup
 from services.runtime.store import StoreUnavailable
 from services.runtime.watermark import Watermarks
 from services.runtime.workers import Workers
 
 __all__ = ["Service", "run_service"]
 
+_FOLLOWER = "broadcast"
+
 
 class Service:
     """One running service. `run` blocks until it ends and returns the exit code; `stop` works from any thread."""
 
     def __init__(
-        self,
-        spec: ServiceSpec,
-        make_core: MakeCore,
-        settings: RunSettings,
-        *,
-        ready_file: Path | None = None,
-        health_port: int = 0,
-        clock: Clock | None = None,
-        log: Log | None = None,
+        self, spec: ServiceSpec, make_core: MakeCore, settings: RunSettings, process: ServiceProcess | None = None
     ) -> None:
         self.spec = spec
         self.settings = settings
-        self.clock = clock or SystemClock()
-        self.log = log or Log(spec.name, settings.run_id)
-        self.metrics = Metrics(spec.name)
-        self.health: HealthServer | None = None
+        self.process = process or ServiceProcess(spec.name, settings)
+        self.clock = self.process.clock
+        self.log = self.process.log
+        self.metrics = self.process.metrics
         self._make_core = make_core
-        self._ready_file = ready_file
-        self._health_port = health_port
-        self._stop = threading.Event()
+        self._stop = self.process.stop
         self._failure: BaseException | None = None
-        self._beat_at = self.clock.monotonic()
         self._store_said_at = float("-inf")
+        self._was_ready = False
         self._watermarks = Watermarks()
-        memory = ready_file.with_suffix(".crash.json") if ready_file else None
-        self._crashes = CrashMemory(memory, settings.runtime.crash_tries)
+        self._crashes = CrashMemory(self.process.crash_file, settings.runtime.crash_tries)
         self._outbox: Outbox | None = None
         self._workers: Workers | None = None
         self._driver: Driver | None = None
@@ -88,11 +77,6 @@ class Service:
         self._stop.set()
 
     @property
-    def live(self) -> bool:
-        """Whether the loop turned lately; says nothing of the broker."""
-        return self.clock.monotonic() - self._beat_at < self.settings.runtime.stuck_s
-
-    @property
     def ready(self) -> bool:
         """Caught up, not held back by the core, and not on the way out."""
         loop = self._loop
@@ -103,27 +87,28 @@ class Service:
         return self._driver.emit(make)
 
     def _beat(self) -> None:
-        self._beat_at = self.clock.monotonic()
+        self.process.beat()
+        if (ready := self.ready) != self._was_ready:
+            self._was_ready = ready
+            self.log.info("ready" if ready else "not ready")
 
     def _store_down(self, error: StoreUnavailable) -> None:
         """Before there is a core, a store that is down is waited for as a broker is; afterwards every job decides."""
         if self._driver is None or hasattr(self._driver, "core"):
             raise error
-        if self.clock.monotonic() - self._store_said_at > 10:
+        if self.clock.monotonic() - self._store_said_at > SAY_EVERY_S:
             self._store_said_at = self.clock.monotonic()
             self.log.warning("waiting for the object store", error=str(error))
-        self._turn()
+        self.process.starting()  # its caller reads on in one go
         self._stop.wait(1.0)
-
-    def _turn(self) -> None:
-        self._beat()
-        if self._stop.is_set():
-            raise Stopped
 
     # --- life ------------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Run until stopped or failed; returns an exit code of `lifecycle`."""
+        """Run until stopped or failed, and stay where the process is to; returns an exit code of `lifecycle`."""
+        self.process.started()
+        self.process.is_ready = lambda: self.ready
+        self.process.before_scrape = self._measure
         undo = bridge(self.log)
         try:
             try:
@@ -136,11 +121,13 @@ class Service:
             except Exception as e:  # reported below with its exit code; the shutdown still commits what is finished
                 self.fail(e)
             self._shutdown()
+            code = self._report()
+            if code == lifecycle.EXIT_OK:
+                self.process.rest()
         finally:
-            if self.health:
-                self.health.close()
+            self.process.close()
             undo()
-        return self._report()
+        return code
 
     def _report(self) -> int:
         error = self._failure
@@ -158,11 +145,8 @@ class Service:
         return lifecycle.EXIT_CRASH
 
     def _start(self) -> PollLoop:
-        self.health = HealthServer(lambda: self.live, lambda: self.ready, self._scrape, self._health_port)
-        self.health.start()
-        if self._ready_file:
-            lifecycle.write_ready_file(self._ready_file, self.health.port)
-        startup = Startup(self.spec, self.settings, clock=self.clock, log=self.log, stop=self._stop, turn=self._turn)
+        self.process.open()
+        startup = Startup(self.spec, self.process)
         producer = startup.connect()
         runtime = self.settings.runtime
         self._outbox = Outbox(
@@ -181,10 +165,13 @@ class Service:
             self.spec.workers, self._driver.job_done, max_jobs=self.spec.max_jobs,
             max_bytes=self.spec.max_job_bytes, discarded=self.metrics.discarded,
         )  # fmt: skip
-        self._driver.core = self._make_core(self._context)
-        return self._open(counts, self._driver, self._workers, self._outbox)
+        with self.process.unturned():
+            self._driver.core = self._make_core(self._context)
+        return self._open(startup, counts, self._driver, self._workers, self._outbox)
 
-    def _open(self, counts: dict[str, int], driver: Driver, workers: Workers, outbox: Outbox) -> PollLoop:
+    def _open(
+        self, startup: Startup, counts: dict[str, int], driver: Driver, workers: Workers, outbox: Outbox
+    ) -> PollLoop:
         """Broadcast topics first, to their end; then the inputs."""
         spec, name = self.spec, self.spec.name
 
@@ -198,7 +185,7 @@ class Service:
             )  # fmt: skip
 
         if spec.broadcast:
-            source = Source(make_consumer(self.settings, name, None), self.log, self.metrics)
+            source = Source(startup.consumer(None), self.log, self.metrics)
             source.start_at(partitions(spec.broadcast), {})
             if not spec.inputs:
                 driver.assigned({tp.partition for tp in partitions(spec.broadcast)})
@@ -207,7 +194,7 @@ class Service:
             self._read_to_end(source, driver)
             self._follower = threading.Thread(target=self._follow, args=(source, driver), name="broadcast", daemon=True)
             self._follower.start()
-        consumer = make_consumer(self.settings, name, group_of(self.settings.run_id, name), spec.fetch_bytes)
+        consumer = startup.consumer(group_of(self.settings.run_id, name), fetch_bytes=spec.fetch_bytes)
         source = Source(
             consumer, self.log, self.metrics, strict=spec.pinned is not None,
             rewound=lambda tp, at, start: driver.rewound(tp.topic, tp.partition, at, start),
@@ -232,14 +219,14 @@ class Service:
         consumer.subscribe(names, listener=ownership)
         # A member that leads the group before it knows the topics hands out nothing, and must rebalance at once.
         while not all(partitions_of(consumer, name, 5.0) for name in names):
-            self._turn()
+            self.process.turn()
         return loop(source, commits, ownership)
 
     # --- broadcast topics beside a group ---------------------------------------------------------------------------
 
     def _read_to_end(self, source: Source, driver: Driver) -> None:
         while True:
-            self._turn()
+            self.process.turn()
             for record in source.poll(200):
                 driver.handle(record, tracked=False)
             if source.caught_up:
@@ -248,8 +235,10 @@ class Service:
     def _follow(self, source: Source, driver: Driver) -> None:
         try:
             while not self._stop.is_set():
+                self.process.beat(_FOLLOWER)
                 for record in source.poll(LONG_POLL_MS):
-                    driver.hold()  # the core may answer for what it believes to own
+                    # The core may answer for what it believes to own.
+                    driver.hold(lambda: self.process.beat(_FOLLOWER))
                     driver.handle(record, tracked=False)
         except Exception as e:
             if not self._stop.is_set():
@@ -257,20 +246,21 @@ class Service:
 
     # --- seen from outside, and the end ----------------------------------------------------------------------------
 
-    def _scrape(self) -> bytes:
+    def _measure(self) -> None:
         if self._workers and self._outbox:
             jobs, size = self._workers.load
             self.metrics.inflight_jobs.set(jobs)
             self.metrics.inflight_bytes.set(size)
             self.metrics.unacknowledged.set(self._outbox.outstanding)
         self.metrics.inflight_records.set(self._watermarks.unfinished())
-        self.metrics.ready.set(1 if self.ready else 0)
-        return self.metrics.text()
 
     def _shutdown(self) -> None:
         """Not ready, intake stopped, drain, flush, commit, leave: each step within what is left of one budget."""
         self._stop.set()
+        self.process.ending()
         crashed = self._failure is not None
+        if self._loop and not crashed:
+            self.log.info("draining", budget_s=self.settings.runtime.drain_s)
         deadline = Deadline(self.clock, 2.0 if crashed else self.settings.runtime.drain_s)
         own_process = threading.current_thread() is threading.main_thread()
         dog = lifecycle.watchdog(deadline.left() + 15.0, self.log) if own_process else None
@@ -301,11 +291,9 @@ def run_service(
     spec: ServiceSpec,
     make_core: MakeCore,
     settings: RunSettings,
-    *,
-    ready_file: Path | None = None,
-    health_port: int = 0,
+    process: ServiceProcess | None = None,
 ) -> int:
     """Run a service on the main thread until SIGTERM; returns the exit code for `sys.exit`."""
-    service = Service(spec, make_core, settings, ready_file=ready_file, health_port=health_port)
-    lifecycle.install_signals(service.stop)
+    service = Service(spec, make_core, settings, process)
+    service.process.watch_signals()
     return service.run()

@@ -40,6 +40,7 @@ class Metrics:
         self.assigned = gauge("rlvr_partitions_assigned", "partitions that this process owns")
         self.stalled = gauge("rlvr_partition_stalled", "partitions with unread records that did not advance")
         self.ready = gauge("rlvr_ready", "1: caught up, owns its share and not draining")
+        self.finished = gauge("rlvr_finished", "1: the service's work is over, it only answers health (`up --stay`)")
         self._by_topic: dict[tuple[str, str], Counter] = {}
 
     def _topic(self, family: Counter, name: str, topic: str) -> Counter:

@@ -182,7 +182,10 @@ class PollLoop:
                 self._caught_up = False
             self.source.catch_up_with(change.added & now)
             self._metrics.assigned.set(len(now))
-            self._log.info("assignment", owned=len(now), lost=len(change.lost), added=len(change.added))
+            self._log.info(
+                "assignment", partitions=sorted({tp.partition for tp in now}),
+                owned=len(now), lost=len(change.lost), added=len(change.added),
+            )  # fmt: skip
         self.ownership.told(len(changes))
 
     def _check_caught_up(self) -> None:

@@ -3,6 +3,7 @@
     tasks/<digest>/public.json, certificates.json      what agents may see of the tasks (tasks/<digest>/hidden.json: see
                                                        `open_hidden`)
     runs/<run>/checkpoints/<version>.json              manifests, each created last and once
+    runs/<run>/prepared.json                           what the run begins with: see `services.runtime.prepared`
     runs/<run>/plans/<version>.json                    the update under way
     recorded/<run>/<topic>/<partition>/…               what the recorder keeps of the topics
     sha256/ab/abcdef…                                  everything else, by content: weights, large candidates
@@ -43,6 +44,10 @@ class CorruptObject(RuntimeError):
 
 class StoreFull(UserError):
     """The disk under the store is full; nothing was half-written and nothing that was stored is lost."""
+
+
+class MissingBucket(UserError):
+    """The server knows no such bucket: a mistake, unless somebody is about to make it."""
 
 
 class StoreUnavailable(UserError):
@@ -119,8 +124,8 @@ class ContentAddressed:
         return data
 
 
-def open_store(settings: Store, service: str = "operator") -> ObjectStore:
-    """The store of `settings.url`, with the login of `service`.
+def open_store(settings: Store, service: str = "operator", *, create: bool = False) -> ObjectStore:
+    """The store of `settings.url`, with the login of `service`; `create` makes a bucket that is missing.
 
     Raises UserError for an unknown form, a missing bucket, refused credentials; StoreUnavailable when nobody answers.
     """
@@ -132,7 +137,7 @@ def open_store(settings: Store, service: str = "operator") -> ObjectStore:
     if parts.scheme == "s3" and parts.netloc:
         from services.runtime.store_s3 import S3Store
 
-        return S3Store(login(settings, service), parts.netloc, parts.path.strip("/"))
+        return S3Store(login(settings, service), parts.netloc, parts.path.strip("/"), create=create)
     raise UserError(
         f"{settings.url!r} is no object store", "store.url", "use file:///absolute/folder or s3://bucket/prefix"
     )

@@ -20,11 +20,12 @@ class Rights:
     writes: tuple[str, ...] = ()
 
 
+_PREPARED = "runs/*/prepared.json"
 RIGHTS = {
-    "dispatch": Rights(("tasks/*",)),
+    "dispatch": Rights(("tasks/*", _PREPARED)),
     "sampler": Rights(("tasks/*", "runs/*", "sha256/*"), ("sha256/*",)),
-    "sandbox": Rights(("tasks/*",)),
-    "verifier": Rights(("tasks/*", "sha256/*")),
+    "sandbox": Rights(("tasks/*", _PREPARED)),
+    "verifier": Rights(("tasks/*", "sha256/*", _PREPARED)),
     "trainer": Rights(("runs/*", "sha256/*"), ("runs/*", "sha256/*")),
     "gate": Rights(("tasks/*", "runs/*", "sha256/*")),
     "recorder": Rights(("recorded/*",), ("recorded/*",)),

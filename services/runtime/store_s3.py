@@ -20,11 +20,17 @@ from minio.helpers import check_bucket_name
 from services.runtime import store_multipart
 from services.runtime.errors import UserError
 from services.runtime.settings import Store
-from services.runtime.store import ContentAddressed, MissingObject, StoreFull, StoreUnavailable, checked_key
+from services.runtime.store import (
+    ContentAddressed,
+    MissingBucket,
+    MissingObject,
+    StoreFull,
+    StoreUnavailable,
+    checked_key,
+)
 
 _ABSENT = {"NoSuchKey", "NoSuchObject", "NotFound"}
 _ADVICE = {
-    "NoSuchBucket": ("the bucket does not exist", "create the bucket, or correct store.url"),
     "InvalidAccessKeyId": ("the access key is unknown to the server", "correct store.access_key"),
     "SignatureDoesNotMatch": ("the secret key is wrong", "correct store.secret_key"),
     "AccessDenied": (
@@ -33,6 +39,7 @@ _ADVICE = {
     ),
     "RequestTimeTooSkewed": ("the clocks of this machine and of the server differ too much", "set the clock"),
 }
+_THERE = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
 _FULL = {"InsufficientStorage", "XMinioStorageFull", "QuotaExceeded"}
 _AGAIN = {"SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "NoSuchUpload"}
 """Codes below 500 after which the same request may succeed; a conflict is settled by asking again who won."""
@@ -54,7 +61,7 @@ def _client(settings: Store, retries: urllib3.Retry) -> Any:
 class S3Store(ContentAddressed):
     """Objects of one bucket under an optional prefix. The region is passed, since asking for it needs another right."""
 
-    def __init__(self, settings: Store, bucket: str, prefix: str = "") -> None:
+    def __init__(self, settings: Store, bucket: str, prefix: str = "", *, create: bool = False) -> None:
         if not settings.endpoint:
             raise UserError("an s3:// store needs an endpoint", "store.endpoint", "set it to HOST:PORT of the server")
         retries = urllib3.Retry(total=2, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504])
@@ -68,11 +75,23 @@ class S3Store(ContentAddressed):
             raise UserError(f"not a possible S3 store: {e}", self._where, "correct store.url or store.endpoint") from e
         # A conditional PUT that is silently sent again could be beaten by its own first try.
         self._once = _client(settings, urllib3.Retry(total=0))
+        if create:
+            self._call("create the bucket", "", lambda: self._create(settings.region))
         self._call("open", "", lambda: next(iter(self._client.list_objects(bucket, prefix=self._prefix)), None))
         self._call("open", "", lambda: store_multipart.abort_abandoned(self._client, bucket, self._prefix))
 
     def __str__(self) -> str:
         return self._where
+
+    def _create(self, region: str) -> None:
+        """Make the bucket unless it is there, by whomever."""
+        if self._client.bucket_exists(self._bucket):
+            return
+        try:
+            self._client.make_bucket(self._bucket, region)
+        except S3Error as e:
+            if e.code not in _THERE:
+                raise
 
     def _name(self, key: str) -> str:
         return self._prefix + checked_key(key)
@@ -91,6 +110,11 @@ class S3Store(ContentAddressed):
                 ) from e  # fmt: skip
             if e.code in _AGAIN or e.response.status >= 500:
                 raise self._unavailable(doing, key, f"{e.code}: {e.message}") from e
+            if e.code == "NoSuchBucket":
+                raise MissingBucket(
+                    f"the bucket does not exist (while doing: {doing} {key})", self._where,
+                    "create it (`rollstream prepare --create-buckets` does), or correct store.url",
+                ) from e  # fmt: skip
             what, do = _ADVICE.get(e.code, (f"the server refuses this with {e.code}: {e.message}", "see its log"))
             raise UserError(f"{what} (while doing: {doing} {key})", self._where, do) from e
         except ValueError as e:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 
 from kafka import KafkaAdminClient
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import InvalidReplicationFactorError, KafkaError, TopicAlreadyExistsError
 
 from schemas.access import OPERATOR
 from schemas.topics import ALL, DAY_MS, Topic, dead_letter
 from services.runtime.cluster import check_trust, connection, login_doubt
-from services.runtime.errors import UserError
+from services.runtime.errors import NotYet, UserError
 from services.runtime.settings import RunSettings
 
 
@@ -40,7 +40,7 @@ def ensure_topics(settings: RunSettings) -> None:
         admin = KafkaAdminClient(**connection(settings.kafka, OPERATOR), bootstrap_timeout_ms=15_000)
     except KafkaError as e:
         doubt = login_doubt(settings.kafka, OPERATOR)
-        raise UserError(f"no broker answers{doubt}: {e}", bootstrap, "start it, or correct [kafka]") from e
+        raise NotYet(f"no broker answers{doubt}: {e}", bootstrap, "start it, or correct [kafka]") from e
     try:
         wanted = declared(settings)
         existing = _counts(admin, wanted)
@@ -64,7 +64,9 @@ def ensure_topics(settings: RunSettings) -> None:
                 "set kafka.partitions to what exists: a count never changes in place, since the hash would move keys",
             )
     except KafkaError as e:
-        raise UserError(f"the topics cannot be created: {e}", bootstrap, "see the broker's log") from e
+        # A cluster that is starting counts fewer brokers than copies are wanted.
+        kind = NotYet if e.retriable or isinstance(e, InvalidReplicationFactorError) else UserError
+        raise kind(f"the topics cannot be created: {e}", bootstrap, "see the broker's log") from e
     finally:
         admin.close()
 

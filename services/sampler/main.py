@@ -16,6 +16,7 @@ from services.runtime.checkpoints import Manifest, fetch_checkpoint, load_manife
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.errors import UserError
 from services.runtime.loop import run_service
+from services.runtime.process import ServiceProcess
 from services.runtime.settings import RunSettings
 from services.runtime.store import CorruptObject, MissingObject, ObjectStore
 from services.sampler.core import Ports, SamplerCore
@@ -130,6 +131,6 @@ def make_core(context: ServiceContext) -> SamplerCore:
     return Sampler(context).core
 
 
-def main(settings: RunSettings, ready_file: Path | None, health_port: int = 0) -> int:
+def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
     """Run until SIGTERM; returns the exit code."""
-    return run_service(SPEC, make_core, settings, ready_file=ready_file, health_port=health_port)
+    return run_service(SPEC, make_core, settings, process)

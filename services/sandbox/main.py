@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 from schemas.topics import SANDBOX_COMMAND
 from services.runtime.context import ServiceContext, ServiceSpec
@@ -12,6 +11,7 @@ from services.runtime.jail.backend import open_backend
 from services.runtime.jail.instance import SLOTS
 from services.runtime.jail.limits import MIB, Limits
 from services.runtime.loop import run_service
+from services.runtime.process import ServiceProcess
 from services.runtime.settings import RunSettings, Sandbox
 from services.runtime.store import CorruptObject, MissingObject, ObjectStore
 from services.sandbox import metrics
@@ -52,7 +52,7 @@ def limits(settings: Sandbox) -> Limits:
     return Limits(settings.memory_mb * MIB, settings.processes, cpu_s=max(60, int(settings.wall_s)))
 
 
-def main(settings: RunSettings, ready_file: Path | None = None, health_port: int = 0) -> int:
+def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
     """Run until SIGTERM. Raises UserError when no sandbox can be made or one of the escape probes deviates."""
     wanted = settings.sandbox
     # A slot beside each live jail for every worker: one may be closing while the next starts.
@@ -75,7 +75,7 @@ def main(settings: RunSettings, ready_file: Path | None = None, health_port: int
             return SandboxCore(wanted, tasks.fixture, operator, generation, context.clock.now_ms)
 
         spec = ServiceSpec("sandbox", inputs=(SANDBOX_COMMAND,), workers=wanted.workers, max_jobs=256)
-        return run_service(spec, make_core, settings, ready_file=ready_file, health_port=health_port)
+        return run_service(spec, make_core, settings, process)
     finally:
         pool.close()
         host.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from prometheus_client import Gauge
 
 from schemas.topics import GROUP_ADMISSION, POLICY_PUBLISHED, ROLLOUT_INVOCATION, TRAINING_UPDATE
@@ -11,6 +9,7 @@ from services.runtime.checkpoints import Manifest, latest_manifest, load_manifes
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.errors import UserError
 from services.runtime.loop import run_service
+from services.runtime.process import ServiceProcess
 from services.runtime.settings import RunSettings
 from services.runtime.store import CorruptObject, MissingObject, ObjectStore
 from services.trainer.checkpoint import SyntheticWeights, TorchWeights, Weights
@@ -88,7 +87,7 @@ def spec(starter: Starter) -> ServiceSpec:
     )
 
 
-def main(settings: RunSettings, ready_file: Path | None, health_port: int = 0) -> int:
+def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
     """Run until SIGTERM; returns the exit code."""
     starter = Starter()
-    return run_service(spec(starter), starter.make_core, settings, ready_file=ready_file, health_port=health_port)
+    return run_service(spec(starter), starter.make_core, settings, process)

@@ -13,6 +13,7 @@ from services.runtime.errors import UserError
 from services.runtime.jail.backend import Backend, open_backend
 from services.runtime.jail.limits import MIB, Limits
 from services.runtime.loop import run_service
+from services.runtime.process import ServiceProcess
 from services.runtime.settings import RunSettings, Verifier
 from services.runtime.store import MissingObject, ObjectStore
 from services.tasks import taskset
@@ -132,7 +133,7 @@ def check_runner(host: Backend, settings: Verifier) -> CheckRunner:
     return check_run
 
 
-def main(settings: RunSettings, ready_file: Path | None = None, health_port: int = 0) -> int:
+def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
     """Run until SIGTERM. Raises UserError when no sandbox can be made or one of the escape probes deviates."""
     workers = settings.verifier.workers
     host = open_backend(settings.isolation, workers * 2)
@@ -165,6 +166,6 @@ def main(settings: RunSettings, ready_file: Path | None = None, health_port: int
             broadcast=(VERIFICATION_CANARY, VERIFICATION_ALARM),
             workers=workers,
         )
-        return run_service(spec, make_core, settings, ready_file=ready_file, health_port=health_port)
+        return run_service(spec, make_core, settings, process)
     finally:
         host.close()

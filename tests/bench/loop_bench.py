@@ -24,6 +24,7 @@ from services.runtime.context import ServiceSpec
 from services.runtime.core import BaseCore, Effects, Message, Output, finished
 from services.runtime.logs import Log
 from services.runtime.loop import Service
+from services.runtime.process import ServiceProcess
 from services.runtime.producer import make_producer
 from services.runtime.settings import RunSettings, load
 from services.runtime.topics_admin import ensure_topics
@@ -115,7 +116,8 @@ def measure(bootstrap: str, *, paced: int = 1000, burst: int = 10_000) -> dict[s
     ensure_topics(settings)
     core = Echo()
     spec = ServiceSpec("sandbox", inputs=(topics.SANDBOX_COMMAND,))
-    service = Service(spec, lambda context: core, settings, log=Log("sandbox", RUN, io.StringIO()))
+    process = ServiceProcess("sandbox", settings, log=Log("sandbox", RUN, io.StringIO()))
+    service = Service(spec, lambda context: core, settings, process)
     thread = threading.Thread(target=service.run)
     thread.start()
     out: dict[str, Any] = {}

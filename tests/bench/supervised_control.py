@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from infra.local.prepare import cache_folder
+from infra.prepare.coldstart import cache_folder
 from infra.local.run import run as run_stack
 from infra.local.rundir import RunDir
 from infra.local.stack import read_json, readable

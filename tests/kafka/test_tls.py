@@ -12,6 +12,7 @@ from services.runtime.errors import UserError
 from services.runtime.lifecycle import EXIT_USER
 from services.runtime.logs import Log
 from services.runtime.loop import Service
+from services.runtime.process import ServiceProcess
 from services.runtime.settings import Kafka, load
 from services.runtime.tap import Tap
 from services.runtime.topics_admin import ensure_topics
@@ -24,7 +25,9 @@ def start(kafka):
     """Exit code and log of a service that is refused."""
     out = io.StringIO()
     spec = ServiceSpec("sandbox", inputs=(topics.SANDBOX_COMMAND,))
-    service = Service(spec, lambda context: EchoCore(), load(run_id="run", kafka=kafka), log=Log("sandbox", "run", out))
+    settings = load(run_id="run", kafka=kafka)
+    process = ServiceProcess("sandbox", settings, log=Log("sandbox", "run", out))
+    service = Service(spec, lambda context: EchoCore(), settings, process)
     return service.run(), [json.loads(line) for line in out.getvalue().splitlines()]
 
 

@@ -28,6 +28,7 @@ from services.runtime.core import BaseCore, Effects, Message, Output
 from services.runtime.ledger import audit
 from services.runtime.logs import Log
 from services.runtime.loop import Service
+from services.runtime.process import ServiceProcess
 from services.runtime.settings import RunSettings, dump_toml, load
 from services.runtime.store import open_store
 from services.runtime.tap import Tap
@@ -163,7 +164,7 @@ def test_a_run_survives_kill_9_of_each_and_its_account_balances(settings: RunSet
     config.write_text(dump_toml(settings))
     around = Service(
         ServiceSpec("sampler", broadcast=(topics.ROLLOUT_REQUESTED, topics.GROUP_ADMISSION)),
-        Neighbours, settings, log=Log("around", RUN, io.StringIO()),
+        Neighbours, settings, ServiceProcess("sampler", settings, log=Log("around", RUN, io.StringIO())),
     )  # fmt: skip
     thread = threading.Thread(target=around.run)
     thread.start()

@@ -14,6 +14,7 @@ from services.runtime.context import ServiceSpec
 from services.runtime.core import BaseCore, Effects, Output, finished
 from services.runtime.logs import Log
 from services.runtime.loop import Service
+from services.runtime.process import ServiceProcess
 from services.runtime.producer import make_producer
 from services.runtime.settings import load
 from services.runtime.topics_admin import ensure_topics
@@ -141,6 +142,7 @@ class Running:
     def __init__(self, bus, make_core, spec):
         ready_file = spec.pop("ready_file", None)
         settings = spec.pop("settings", bus.settings)
+        stay = spec.pop("stay", False)
         self.out = io.StringIO()
         self.core = None
 
@@ -149,9 +151,9 @@ class Running:
             return self.core
 
         named = {"name": "sandbox", "inputs": (IN,), **spec}
-        self.service = Service(
-            ServiceSpec(**named), make, settings, ready_file=ready_file, log=Log(named["name"], RUN, self.out)
-        )
+        log = Log(named["name"], RUN, self.out)
+        process = ServiceProcess(named["name"], settings, ready_file=ready_file, stay=stay, log=log)
+        self.service = Service(ServiceSpec(**named), make, settings, process)
         self.code = None
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()

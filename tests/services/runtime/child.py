@@ -8,6 +8,7 @@ from schemas import topics
 from services.runtime.context import ServiceSpec
 from services.runtime.core import BaseCore, Effects, Job, Output
 from services.runtime.loop import run_service
+from services.runtime.process import ServiceProcess
 from services.runtime.settings import load
 from tests.bench.loop_bench import RUN, result
 from tests.services.runtime.bus import SHORT_SESSION_MS
@@ -36,7 +37,8 @@ def main():
         run_id=RUN, kafka={"bootstrap": bootstrap, "session_timeout_ms": SHORT_SESSION_MS}, runtime={"drain_s": 3.0}
     )
     spec = ServiceSpec("sandbox", inputs=(topics.SANDBOX_COMMAND,), workers=2, max_jobs=4)
-    return run_service(spec, lambda context: SlowEcho(float(seconds), Path(diary)), settings, ready_file=Path(ready))
+    process = ServiceProcess("sandbox", settings, ready_file=Path(ready))
+    return run_service(spec, lambda context: SlowEcho(float(seconds), Path(diary)), settings, process)
 
 
 if __name__ == "__main__":

@@ -312,7 +312,7 @@ def test_broker_outage_is_backpressure(mortal):
     broker.kill()
     time.sleep(1.0)
     assert running.thread.is_alive()
-    assert running.service.live
+    assert running.service.process.live
     broker.start()
     bus.send(range(100, 200))
     wait_for(lambda: len(running.core.numbers) >= 200, 40)
@@ -328,7 +328,7 @@ def test_starts_before_its_broker(mortal):
     running = bus.start()
     time.sleep(0.5)
     assert running.thread.is_alive()
-    assert running.service.live
+    assert running.service.process.live
     assert not running.service.ready
     assert running.said("waiting for the broker")
     broker.start()

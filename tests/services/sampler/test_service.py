@@ -27,7 +27,9 @@ from tests.services.sampler.world import command_result, decision, harness, requ
 MEMBERS = 24
 PROGRAM = (
     "import sys; from pathlib import Path; from services.runtime.settings import load; "
-    "from services.sampler.main import main; sys.exit(main(load(Path(sys.argv[1])), Path(sys.argv[2])))"
+    "from services.runtime.process import ServiceProcess; from services.sampler.main import main; "
+    "settings = load(Path(sys.argv[1])); "
+    "sys.exit(main(settings, ServiceProcess('sampler', settings, ready_file=Path(sys.argv[2]))))"
 )
 
 

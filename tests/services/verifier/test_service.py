@@ -36,9 +36,11 @@ START = """
 import json, sys
 from pathlib import Path
 from services.runtime.settings import load
+from services.runtime.process import ServiceProcess
 from services.{name}.main import main
 {before}
-sys.exit(main(load(**json.loads(sys.argv[1])), Path(sys.argv[2])))
+settings = load(**json.loads(sys.argv[1]))
+sys.exit(main(settings, ServiceProcess("{name}", settings, ready_file=Path(sys.argv[2]))))
 """
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from infra.local.prepare import adopt, scratch
+from infra.prepare.coldstart import adopt, scratch
 from services.runtime.settings import load
 from services.runtime.store import open_store
 
@@ -23,6 +23,7 @@ def main() -> int:
     """Train the base policy of a run's configuration and put it into the cache; the last line names its folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--home", type=Path, required=True, help="for a result that serves this run alone")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--digest", required=True, help="of the configuration's cold start, which names its folder")
     options = parser.parse_args()
@@ -37,7 +38,7 @@ def main() -> int:
     try:
         found = coldstart(settings, load_public(public), folder, lambda record: say({"event": "coldstart", **record}))
         # One that the clock cut depends on how busy this machine was: it serves this run and no other.
-        home = Path(settings.run_dir) if found.reason == "max_wall_s" else options.cache
+        home = options.home if found.reason == "max_wall_s" else options.cache
         kept = adopt(folder, home, options.digest)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

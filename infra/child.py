@@ -25,7 +25,7 @@ def die_with_supervisor() -> None:
 
 
 def main() -> None:
-    """`python -m infra.local.child MODULE ARGS…`"""
+    """`python -m infra.child MODULE ARGS…`"""
     die_with_supervisor()
     module = sys.argv[1]
     sys.argv = sys.argv[1:]

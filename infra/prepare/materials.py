@@ -1,0 +1,73 @@
+"""What a run starts from: the task set in both its stores, the certificates beside it, the base as version 0."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from services.runtime.errors import UserError
+from services.runtime.settings import RunSettings
+from services.runtime.store import ObjectStore
+
+if TYPE_CHECKING:
+    from services.tasks.taskset import TaskSet
+
+
+def build_task_set(settings: RunSettings) -> TaskSet:
+    """The task set that the settings name, both halves; its leak canaries have secrets of their own every time."""
+    from services.tasks.build import build_catalogue
+    from services.tasks.leaks import with_leaks
+    from services.tasks.quixbugs import load_quixbugs
+
+    source = settings.tasks.source
+    taskset = build_catalogue(settings.tasks.seed) if source == "catalogue" else load_quixbugs(Path(source))
+    return with_leaks(taskset, [secrets.token_hex(16) for _ in range(settings.tasks.leak_canaries)])
+
+
+def certified(settings: RunSettings, taskset: TaskSet) -> tuple[bytes, str]:
+    """The document of certificates, and a notice of what is left out of training ("": nothing).
+
+    Raises UserError when the run would train on check-sets that are not certified and the settings do not allow it.
+    """
+    from services.tasks import certificates, training
+    from services.tasks.taskset import TRAIN
+
+    named = settings.tasks.certificates
+    try:
+        document = Path(named).read_bytes() if named else certificates.shipped()
+    except OSError as error:
+        raise UserError(f"the certificates cannot be read: {error}", "tasks.certificates", "check the path") from error
+    held = training.read(document, named or "the shipped certificates")
+    allowed = settings.tasks.allow_uncertified or not settings.dispatch.updates
+    return document, training.trainable(taskset.split(TRAIN), held, allowed).notice()
+
+
+def store_task_set(taskset: TaskSet, certificates: bytes, store: ObjectStore, hidden_store: ObjectStore) -> str:
+    """Put the public and hidden halves and the certificates where they belong; returns the public half's digest."""
+    from services.tasks.training import object_key
+
+    public, hidden = taskset.public_document(), taskset.hidden_document()
+    digest = hashlib.sha256(public).hexdigest()
+    store.put_if_absent(f"tasks/{digest}/public.json", public)
+    hidden_store.put_if_absent(f"tasks/{digest}/hidden.json", hidden)
+    store.put(object_key(digest), certificates)
+    return digest
+
+
+def publish_base(
+    settings: RunSettings, store: ObjectStore, folder: Path, digests: Mapping[str, str] | None = None
+) -> str:
+    """Put the base checkpoint into the store as version 0; returns its manifest's key.
+
+    `digests`: of what it was made from. Raises CheckpointConflict where version 0 exists with other files.
+    """
+    from services.runtime.checkpoints import CheckpointMeta, publish_checkpoint
+    from services.trainer.coldstart_recipe import NOT_POLICY
+
+    files = {p.name: p for p in sorted(folder.iterdir()) if p.is_file() and p.name not in NOT_POLICY}
+    meta = CheckpointMeta(run_id=settings.run_id, version=0, digests=dict(digests or {}))
+    key, _ = publish_checkpoint(store, files, meta)
+    return key
