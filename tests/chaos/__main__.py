@@ -28,7 +28,7 @@ from tests.chaos.toxiproxy import toxiproxy
 from tests.chaos.world import (
     CLOSURE_DEADLINE_S,
     PASS_RATE,
-    SESSION_S,
+    Shape,
     kafka_behind,
     make_stack,
     settings,
@@ -36,6 +36,8 @@ from tests.chaos.world import (
 )
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
+SHAPE = Shape()
+SMALL = Shape(instances=1, group_size=4, batch_groups=4, session_s=3.0)
 QUIET_S = 10.0
 """Nothing is broken at the start for so long: how fast the stack is by itself is printed with the rest."""
 
@@ -85,14 +87,14 @@ def _spread(times: list[float]) -> str:
 
 def chaos(
     equipment: Path, folder: Path, *, seed: int, seconds: float, count: int, kafka: bool = False, s3: bool = False,
-    instances: int = 2, say: Callable[[str], None] = lambda line: None,
+    shape: Shape = SHAPE, say: Callable[[str], None] = lambda line: None,
 ) -> Outcome:  # fmt: skip
     """Run a stack under `count` faults over `seconds`, let it finish what is under way, drain it, and reckon."""
-    options = f"{' --kafka' if kafka else ''}{'' if s3 else ' --local-store'} --instances {instances}"
+    options = f"{' --kafka' if kafka else ''}{'' if s3 else ' --local-store'}{' --small' if shape == SMALL else ''}"
     replay = f"python -m tests.chaos --seed {seed} --minutes {seconds / 60:g} --faults {count}{options}"
     with contextlib.ExitStack() as cleanup:
         proxy = cleanup.enter_context(toxiproxy(equipment, folder / "toxiproxy"))
-        run = settings(folder / "run", 1_000_000, instances)
+        run = settings(folder / "run", shape)
         server = nodes = None
         if s3:
             server, run = store_behind(equipment, folder / "s3", proxy, run)
@@ -112,7 +114,7 @@ def chaos(
         cleanup.callback(hand.wake_all)
         stack.start(timeout_s=180)
         say(f"{replay}: {len(stack.services)} services, broker at {stack.bootstrap}")
-        planned = schedule(seed, seconds, count, hand.targets, SESSION_S)
+        planned = schedule(seed, seconds, count, hand.targets, shape.session_s)
         return _weather(hand, planned, seconds, replay, say)
 
 
@@ -180,7 +182,7 @@ def main() -> int:
         "--kafka", action="store_true", help="three nodes of Apache Kafka instead of the embedded broker"
     )
     parser.add_argument("--local-store", action="store_true", help="a folder instead of the S3 server")
-    parser.add_argument("--instances", type=int, default=2, help="of each service that scales")
+    parser.add_argument("--small", action="store_true", help="the size of the tests' short form")
     parser.add_argument("--equipment", type=Path, default=SHARED)
     parser.add_argument("--keep", type=Path, help="keep the run's folder here")
     arguments = parser.parse_args()
@@ -191,7 +193,7 @@ def main() -> int:
         outcome = chaos(
             arguments.equipment, arguments.keep or Path(temporary), seed=seed, seconds=seconds,
             count=arguments.faults or max(1, round(seconds / 7)), kafka=arguments.kafka, s3=not arguments.local_store,
-            instances=arguments.instances, say=lambda line: print(line, flush=True),
+            shape=SMALL if arguments.small else SHAPE, say=lambda line: print(line, flush=True),
         )  # fmt: skip
     print("\n".join(outcome.lines()))
     return 1 if outcome.reckoning.problems else 0

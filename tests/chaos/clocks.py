@@ -53,7 +53,7 @@ class Clocks:
 
 
 class ClockedSupervisor(Supervisor):
-    """Starts every process with a clock that can be set."""
+    """Starts every process with a clock that can be set, and again however it ended: SIGTERM is a fault here."""
 
     def __init__(self, policy: RestartPolicy, environment: Callable[[str], dict[str, str]]) -> None:
         super().__init__(policy)
@@ -61,4 +61,4 @@ class ClockedSupervisor(Supervisor):
 
     def start(self, spec: ProcessSpec) -> Process:
         clocked = {**spec.environment, **self._environment(spec.name)}
-        return super().start(dataclasses.replace(spec, environment=clocked))
+        return super().start(dataclasses.replace(spec, environment=clocked, restart="always"))

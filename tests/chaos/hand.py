@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from infra.local import stack as local
@@ -28,6 +29,14 @@ _TOXICS = {
 }
 
 
+@dataclass
+class _Roll:
+    """A rolling restart: who is still to be ended, and who was ended last, with its old process id."""
+
+    left: list[str]
+    last: tuple[str, int | None] | None = None
+
+
 class Hand:
     """`strike`, `heal` and `turn` are called from the one thread that also drives the supervisor."""
 
@@ -38,7 +47,7 @@ class Hand:
         self.stack, self.proxy, self.links, self.s3, self.nodes, self.clocks = stack, proxy, links, s3, nodes, clocks
         self.injected: Counter[str] = Counter()
         self.hits: Counter[str] = Counter()
-        self._rolls: dict[int, list[str]] = {}
+        self._rolls: list[_Roll] = []
 
     @property
     def targets(self) -> Targets:
@@ -70,7 +79,7 @@ class Hand:
         elif fault.kind in CLOCKS:
             self._set_clocks(fault, HOUR_S if fault.kind == "clock_ahead" else -HOUR_S)
         elif fault.kind == "roll":
-            self._rolls[fault.number] = [one for one in self.stack.services if service_of(one) == fault.target]
+            self._rolls.append(_Roll([one for one in self.stack.services if service_of(one) == fault.target]))
         elif fault.kind == "rebalance":
             member, broker = fault.hit
             # A member that says goodbye starts the rebalance at once; one that is killed, when it comes back.
@@ -104,11 +113,21 @@ class Hand:
 
     def turn(self) -> None:
         """Go on with what takes several steps: a rolling restart ends the next instance when the last one is back."""
-        for number, names in list(self._rolls.items()):
-            if not names:
-                del self._rolls[number]
-            elif self.well(names[0]) or names[0] not in self.stack.supervisor.processes:
-                self._signal(names.pop(0), signal.SIGTERM)
+        for roll in list(self._rolls):
+            if roll.last is not None:
+                name, pid = roll.last
+                if self._pid(name) in (None, pid) or not self.well(name):
+                    continue
+            if not roll.left:
+                self._rolls.remove(roll)
+                continue
+            roll.last = (roll.left[0], self._pid(roll.left[0]))
+            self._signal(roll.left.pop(0), signal.SIGTERM)
+
+    @property
+    def rolling(self) -> bool:
+        """Whether a rolling restart is under way."""
+        return bool(self._rolls)
 
     # -- mending ---------------------------------------------------------------------------------------------------
 
@@ -162,7 +181,7 @@ def _says_ready(port: int) -> bool:
     import urllib.request
 
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz/ready", timeout=0.2) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz/ready", timeout=0.5) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

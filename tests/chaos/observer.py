@@ -16,9 +16,10 @@ from services.runtime.core import Message
 from services.runtime.tap import Tap, Undecodable
 
 WATCHED = (
-    topics.ROLLOUT_REQUESTED, topics.ROLLOUT_COMPLETED, topics.VERIFICATION_VERDICT, topics.GROUP_CLOSED,
-    topics.TRAINING_UPDATE,
+    topics.ROLLOUT_REQUESTED, topics.ROLLOUT_INVOCATION, topics.SANDBOX_RESULT, topics.ROLLOUT_COMPLETED,
+    topics.VERIFICATION_VERDICT, topics.GROUP_CLOSED, topics.TRAINING_UPDATE,
 )  # fmt: skip
+"""What is counted, and the tokens and tool results that show a busy machine at work between two ends of trials."""
 
 
 class Observer:

@@ -93,7 +93,8 @@ class Storm:
     def _look(self, now: float, quiet: bool) -> None:
         before, self._looked = self._looked or now, now
         for one in list(self._recovering):
-            one.well = one.well or all(self.hand.well(name) for name in self._hit(one.fault))
+            rolls = one.fault.kind == "roll" and self.hand.rolling
+            one.well = one.well or (not rolls and all(self.hand.well(name) for name in self._hit(one.fault)))
             if one.well and self.observer.moved > one.since:
                 self.recoveries[one.fault.kind].append(now - one.since)
                 self._recovering.remove(one)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.chaos.__main__ import chaos
+from tests.chaos.__main__ import SMALL, chaos
 from tests.chaos.explained import Injured, explained
 from tests.chaos.faults import BROKER, CLOCKS, EVERYTHING, KINDS, STORE, Fault, Targets, schedule
 
@@ -52,7 +52,7 @@ def test_only_what_a_trial_depends_on_explains_its_end():
 def test_a_dozen_faults_lose_nothing_and_double_nothing(shared_equipment, tmp_path, monkeypatch):
     monkeypatch.setenv("ROLLSTREAM_CACHE", str(tmp_path / "cache"))
     said = []
-    outcome = chaos(shared_equipment, tmp_path, seed=20, seconds=25, count=12, instances=1, say=said.append)
+    outcome = chaos(shared_equipment, tmp_path, seed=20, seconds=25, count=12, shape=SMALL, say=said.append)
     story = "\n".join([*said, *outcome.lines()])
     assert not outcome.reckoning.problems, story
     assert outcome.reckoning.losses == 0, story

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,24 @@ from tests.chaos.clocks import ClockedSupervisor, Clocks
 from tests.chaos.faults import BROKER, SCALED, STORE
 from tests.chaos.toxiproxy import Toxiproxy
 
-SESSION_S = 6.0
 CLOSURE_DEADLINE_S = 240.0
 BUCKET = "chaos"
 PASS_RATE = 0.5
 """Share of the trials whose candidate is right: which ones follows from their names, so verdicts can be checked."""
 
 
-def settings(root: Path, updates: int, instances: int, **sections: Any) -> RunSettings:
-    """A run without a model whose trials are quick and many."""
-    scale = dict.fromkeys(SCALED, instances)
+@dataclass(frozen=True)
+class Shape:
+    """How large the run is. Three batches of groups are under way at once; `session_s` is that of group members."""
+
+    instances: int = 2
+    group_size: int = 8
+    batch_groups: int = 24
+    session_s: float = 6.0
+
+
+def settings(root: Path, shape: Shape) -> RunSettings:
+    """An endless run without a model whose trials are quick and many."""
     base: dict[str, Any] = {
         "run_dir": str(root),
         "run_id": "chaos",
@@ -35,9 +44,9 @@ def settings(root: Path, updates: int, instances: int, **sections: Any) -> RunSe
         "coldstart": {"max_steps": 2, "max_wall_s": 20.0, "threads": 1},
         "gate": {"min_entropy": 0.0, "min_valid_actions": 0.0, "probe_prompts": 2},
         "evaluation": {"train_tasks": 0, "heldout_bugs": 0, "heldout_families": 0},
-        "kafka": {"session_timeout_ms": int(1000 * SESSION_S)},
+        "kafka": {"session_timeout_ms": int(1000 * shape.session_s)},
         "runtime": {"linger_ms": 5},  # throughput over latency: half a thousand trials are under way
-        "dispatch": {"updates": updates, "group_size": 8, "batch_groups": 24},
+        "dispatch": {"updates": 1_000_000, "group_size": shape.group_size, "batch_groups": shape.batch_groups},
         "admission": {"max_lag": 2},
         "sampler": {
             "engine": "synthetic", "synthetic_min_s": 0.05, "synthetic_max_s": 0.4, "concurrency": 512,
@@ -47,9 +56,9 @@ def settings(root: Path, updates: int, instances: int, **sections: Any) -> RunSe
         "verifier": {"workers": 2, "trials": 1, "canary_share": 0.0, "audit_share": 0.0},
         "trainer": {"kind": "synthetic", "synthetic_update_s": 0.05},
         "closure": {"deadline_s": CLOSURE_DEADLINE_S},
-        "scale": scale,
+        "scale": dict.fromkeys(SCALED, shape.instances),
     }  # fmt: skip
-    return load(None, **{**base, **sections})
+    return load(None, **base)
 
 
 class S3:
