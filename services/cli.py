@@ -22,7 +22,10 @@ app = typer.Typer(
 
 DEFAULT_RUN = Path("runs/quickstart")
 RunDirOption = Annotated[
-    Path | None, typer.Option("--run-dir", help="A run's folder, live or finished. Default: runs/quickstart.")
+    Path | None,
+    typer.Option(
+        "--run-dir", help="A run's folder, live or finished. Default: runs/quickstart; in a container, its run."
+    ),
 ]
 BootstrapOption = Annotated[
     str, typer.Option("--bootstrap", help="Address of a Kafka cluster instead of a run's folder.")
@@ -33,6 +36,12 @@ ConfigOption = Annotated[
 PlainOption = Annotated[
     str, typer.Option("--plain", help="With --grant: a listener without login, for a cluster that has no users yet.")
 ]
+
+
+def _default_run() -> Path:
+    from infra.local.deployed import default_run
+
+    return default_run()
 
 
 def _value(text: str) -> Any:
@@ -129,7 +138,7 @@ def audit(
     """Prove from the topics alone that every requested trial has exactly one fate; exit 1 naming those that do not."""
     from infra.local.looks import audit_run
 
-    raise typer.Exit(audit_run(run_dir or DEFAULT_RUN, bootstrap))
+    raise typer.Exit(audit_run(run_dir or _default_run(), bootstrap))
 
 
 @app.command()
@@ -148,7 +157,7 @@ def tap(
     """Watch a topic, decoded, one line per record: live from a running stack, or all of a finished run's."""
     from infra.local.looks import tap_run
 
-    raise typer.Exit(tap_run(run_dir or DEFAULT_RUN, bootstrap, topic, from_, where or [], json_, full, limit))
+    raise typer.Exit(tap_run(run_dir or _default_run(), bootstrap, topic, from_, where or [], json_, full, limit))
 
 
 @app.command()
@@ -162,7 +171,7 @@ def trial(
     """Read one trial as a conversation: tokens, versions, tools, verdict and fate."""
     from infra.local.looks import show_trial_of
 
-    raise typer.Exit(show_trial_of(run_dir or DEFAULT_RUN, bootstrap, trial_id, json_, full))
+    raise typer.Exit(show_trial_of(run_dir or _default_run(), bootstrap, trial_id, json_, full))
 
 
 @app.command()
@@ -174,7 +183,7 @@ def verdicts(
     """Say how far verdicts can be trusted: unknowns, exploit findings, canaries, false accepts; exit 1 after a stop."""
     from infra.local.looks import show_verdicts
 
-    raise typer.Exit(show_verdicts(run_dir or DEFAULT_RUN, bootstrap, json_))
+    raise typer.Exit(show_verdicts(run_dir or _default_run(), bootstrap, json_))
 
 
 @app.command()
@@ -217,7 +226,7 @@ def backup(
     """Copy a run, live or not, into one place: topics, consumer offsets, task set, checkpoints, configuration."""
     from infra.local.backup import backup as back_up
 
-    counts = back_up(run_dir or DEFAULT_RUN, place, print)
+    counts = back_up(run_dir or _default_run(), place, print)
     print(f"backed up {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB) to {place}")
 
 
@@ -225,14 +234,23 @@ def backup(
 def restore(
     place: Annotated[str, typer.Argument(help="Where `rollstream backup` wrote to.")],
     run_dir: Annotated[Path, typer.Option("--run-dir", help="The new run's folder.")],
+    config: ConfigOption = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be repeated.")] = None,
 ) -> None:
-    """Put a backup back as a new run folder, by default on its own embedded broker and local store."""
-    from infra.local.backup import restore as put_back
+    """Put a backup back as a new run folder, on its own embedded broker and local store.
 
-    counts = put_back(place, run_dir, parse_overrides(set_ or []), print)
+    With --config: on the cluster and into the stores that this file names, where services go on with it.
+    """
+    from infra.local.backup import restore as put_back
+    from infra.local.deployed import reached_by
+
+    overrides = parse_overrides(set_ or [])
+    for name, section in (reached_by(config) if config else {}).items():
+        overrides[name] = {**section, **overrides.get(name, {})}
+    counts = put_back(place, run_dir, overrides, print)
     print(f"restored {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB)")
-    print(f"go on with: rollstream run --run-dir {run_dir}")
+    if not config:
+        print(f"go on with: rollstream run --run-dir {run_dir}")
 
 
 @app.command()
@@ -245,7 +263,7 @@ def recorded(
     """List what the recorder has kept of every topic, by partition: first, last, gaps, bytes; exit 1 names the gaps."""
     from infra.local.recorded import put_back, show_recorded
 
-    root = run_dir or DEFAULT_RUN
+    root = run_dir or _default_run()
     raise typer.Exit(put_back(root, config, into) if into else show_recorded(root, config, verify))
 
 

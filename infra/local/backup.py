@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.local.deployed import settings_of
 from infra.local.rundir import RunDir
 from infra.local.stack import readable, serving
 from schemas import codec
@@ -55,10 +56,14 @@ class Counts:
     bytes: int
 
 
-def target_store(place: str) -> ObjectStore:
-    """The store of a folder path, file:// or s3:// URL (credentials: `ROLLSTREAM_STORE__…`). Raises UserError."""
+def target_store(place: str, own: Store | None = None, *, create: bool = False) -> ObjectStore:
+    """The store of a folder path, file:// or s3:// URL. Raises UserError.
+
+    It is logged in to as `own`, the run's store, where both are S3, else by `ROLLSTREAM_STORE__…`.
+    """
     url = place if "://" in place else f"file://{Path(place).resolve()}"
-    return open_store(load().store.model_copy(update={"url": url}))
+    same = own is not None and own.url.startswith("s3://") and url.startswith("s3://")
+    return open_store((own if own and same else load().store).model_copy(update={"url": url}), create=create)
 
 
 # -- backup ---------------------------------------------------------------------------------------------------------
@@ -67,8 +72,8 @@ def target_store(place: str) -> ObjectStore:
 def backup(root: Path, place: str, say: Say) -> Counts:
     """Copy the run in `root` (its folder, whose configuration names cluster and store) to `place`."""
     run = RunDir(root)
-    settings = run.settings()
-    target = target_store(place)
+    settings = settings_of(run)
+    target = target_store(place, settings.store, create=True)
     if target.exists(MANIFEST):
         raise UserError("there is a backup already", place, "choose an empty folder or prefix")
     with readable(run) as cluster:
@@ -198,10 +203,13 @@ def restore(place: str, root: Path, overrides: dict[str, Any], say: Say) -> Coun
     run = RunDir(root)
     if run.exists():
         raise UserError("this folder holds a run already", str(root), "restore into a new --run-dir")
-    source = target_store(place)
+    source = target_store(place, Store(**overrides["store"]) if "store" in overrides else None)
     document = _document(source, place)
     settings = _settings(document, run, overrides)
     run.create(settings)
+    for section in (settings.store, settings.hidden_store):
+        if section.url:
+            open_store(section, create=True)
     with serving(run, settings) as cluster:
         return copy_in(document, settings, cluster, source, say)
 

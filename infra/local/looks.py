@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infra.local.deployed import is_deployed, settings_of
 from infra.local.rundir import RunDir
 from infra.local.stack import readable
 
@@ -58,7 +59,8 @@ def tap_run(
     """Print a topic: following a live stack, or all of a finished run's."""
     from services.monitor.tap import tap
 
-    live = bool(bootstrap) or RunDir(root).live_bootstrap() is not None
+    run = RunDir(root)
+    live = bool(bootstrap) or run.live_bootstrap() is not None or is_deployed(run)
     with topics_of(root, bootstrap) as address:
         tap(address, topic, from_ or None, follow=live, where=where, as_json=as_json, full=full, limit=limit or None)
     return 0
@@ -70,7 +72,7 @@ def show_trial_of(root: Path, bootstrap: str, trial_id: str, as_json: bool, full
     from services.runtime.store import open_store
 
     run = RunDir(root)
-    settings = run.settings() if run.exists() or not bootstrap else None
+    settings = settings_of(run) if run.exists() or not bootstrap else None
     with topics_of(root, bootstrap) as address:
         store = open_store(settings.store) if settings is not None else None
         manifest = settings.base_manifest if settings is not None else ""

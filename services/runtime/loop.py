@@ -94,6 +94,7 @@ class Service:
 
     def _store_down(self, error: StoreUnavailable) -> None:
         """Before there is a core, a store that is down is waited for as a broker is; afterwards every job decides."""
+        self.metrics.store_unavailable()
         if self._driver is None or hasattr(self._driver, "core"):
             raise error
         if self.clock.monotonic() - self._store_said_at > SAY_EVERY_S:

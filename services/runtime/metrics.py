@@ -31,6 +31,7 @@ class Metrics:
         self._phases = {p: self._loop.labels(**label, phase=p) for p in PHASES}
         self._rebalances = counter("rlvr_rebalances", "assignments that changed what this process owns").labels(**label)
         self._discarded = counter("rlvr_jobs_discarded", "results of partitions lost meanwhile").labels(**label)
+        self._unavailable = counter("rlvr_store_unavailable", "calls that no object store answered").labels(**label)
         self.lag = gauge("rlvr_consumer_lag_seconds", "now - timestamp of the record handled last; 0 at the end")
         self.commit_age = gauge("rlvr_commit_age_seconds", "seconds since finished work was last committed")
         self.inflight_records = gauge("rlvr_inflight_records", "delivered records that are not finished")
@@ -63,6 +64,9 @@ class Metrics:
 
     def phase(self, name: str, seconds: float) -> None:
         self._phases[name].inc(seconds)
+
+    def store_unavailable(self) -> None:
+        self._unavailable.inc()
 
     def rebalanced(self) -> None:
         self._rebalances.inc()

@@ -127,7 +127,7 @@ class PollLoop:
             self._stop.wait(_UNCERTAIN_S)  # polling goes on, which is how the group says what is ours
         elif self._carry:
             self._timed("handle", self._work)
-        elif not records:
+        elif not records and not full:  # a full one has paused everything: what waits for it does not show
             self._metrics.lag.set(0)
 
     def _patience(self, wait_s: float, held: bool) -> float:
