@@ -37,7 +37,7 @@ PROGRAMS = {
     "spins in C": "import signal\nsignal.signal(signal.SIGPROF, signal.SIG_IGN)\ndef add(a, b):\n    while True: sum(range(10 ** 7))\n",  # noqa: E501
 }
 SLEEPS = "import time\ndef add(a, b):\n    time.sleep(8)\n    return a + b\n"
-WAITS = replace(battery.BOUNDS, wall_s=30.0)
+WAITS = replace(battery.BOUNDS, wall_s=12.0)
 
 
 def told(facts: Facts) -> dict[str, Any]:
