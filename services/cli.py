@@ -119,6 +119,13 @@ def prepare(
     ] = False,
     plain: PlainOption = "",
     create_buckets: Annotated[bool, typer.Option("--create-buckets", help="Create buckets that are missing.")] = False,
+    bucket_policies: Annotated[
+        bool,
+        typer.Option(
+            "--bucket-policies",
+            help="Set what `rollstream buckets` prints, on a server that calls users by their access keys.",
+        ),
+    ] = False,
     wait_s: Annotated[
         float, typer.Option("--wait", help="Seconds to wait for broker and store.", envvar="ROLLSTREAM_PREPARE_WAIT")
     ] = 600.0,
@@ -127,7 +134,7 @@ def prepare(
     from infra.prepare.cluster import Options, prepare_cluster
     from services.runtime.settings import load
 
-    prepare_cluster(load(config), Options(wait_s, grant, plain, create_buckets))
+    prepare_cluster(load(config), Options(wait_s, grant, plain, create_buckets, bucket_policies))
 
 
 @app.command()

@@ -47,6 +47,7 @@ class Options:
     grant: bool = False
     plain: str = ""
     create_buckets: bool = False
+    bucket_policies: bool = False
 
 
 @dataclass
@@ -127,9 +128,23 @@ def _stores(settings: RunSettings, options: Options, log: Log) -> tuple[ObjectSt
     if options.create_buckets:
         for section in (settings.store, hidden_section(settings)):
             open_store(section, create=True)
+    if options.bucket_policies:
+        _policies(settings, log)
     found = open_store(settings.store), open_hidden(settings)
     log.info("stores answer", store=str(found[0]), hidden=str(found[1]))
     return found
+
+
+def _policies(settings: RunSettings, log: Log) -> None:
+    """Every service exactly its rights on the two buckets, on a server that calls a user by its access key."""
+    from services.runtime.store_rights import policies
+    from services.runtime.store_s3 import S3Store
+
+    for section, policy in zip((settings.store, hidden_section(settings)), policies(settings).values(), strict=True):
+        store = open_store(section)
+        assert isinstance(store, S3Store), "policies() refuses what is no bucket"
+        store.allow(policy)
+        log.info("policy set", store=str(store), statements=len(policy["Statement"]))
 
 
 def _make(settings: RunSettings, store: ObjectStore, hidden: ObjectStore, log: Log) -> Prepared:

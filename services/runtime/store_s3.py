@@ -8,7 +8,8 @@ restarted in the middle of a request is StoreUnavailable, which jobs wait out.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -92,6 +93,11 @@ class S3Store(ContentAddressed):
         except S3Error as e:
             if e.code not in _THERE:
                 raise
+
+    def allow(self, policy: Mapping[str, Any]) -> None:
+        """Give the bucket this policy document instead of any that it has. Raises UserError when the server refuses."""
+        document = json.dumps(policy)
+        self._call("set the bucket's policy", "", lambda: self._client.set_bucket_policy(self._bucket, document))
 
     def _name(self, key: str) -> str:
         return self._prefix + checked_key(key)
