@@ -35,8 +35,6 @@ class Cluster:
 
     def start(self) -> None:
         """Start the node and wait until it is ready."""
-        if self.borrowed:
-            return
         line = [str(Path(__file__).with_name("apart.sh")), self._name]
         self._apart = spawn(line)
         assert self._apart.stdout is not None

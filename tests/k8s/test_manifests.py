@@ -10,8 +10,8 @@ from tests.k8s.cluster import Refused
 
 FOREIGN = ("PodMonitor", "PrometheusRule")
 """Of the Prometheus operator, whose definitions are not part of the equipment; promtool tries the rules."""
-ALONE = ("strimzi",)
-"""Components that are a deployment of their own, in a namespace of their own."""
+ALONE = ("strimzi", "secrets-example/services", "secrets-example/jails")
+"""Components that stand beside an overlay: a deployment of its own, and what the laptop overlay makes itself."""
 AFTER = {"keda-sasl": "keda/{half}"}
 """Component -> the one that it changes."""
 HALVES = ("services", "jails")
