@@ -15,6 +15,7 @@ from services.runtime.errors import UserError
 from services.runtime.settings import Store
 from services.runtime.store import StoreFull, StoreUnavailable, open_store
 from services.runtime.store_local import LocalStore
+from tests.chaos.clocks import Clocks
 from tests.s3 import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -80,6 +81,51 @@ def test_an_outage_is_told_from_a_mistake(s3_server):
         s3_server.start()
     assert store.get("a") == b"1"
     assert store.put_if_absent("b", b"2")
+
+
+SKEWED = """
+import sys
+from services.runtime.settings import Store
+from services.runtime.store import StoreUnavailable, open_store
+settings = Store(url=sys.argv[1], endpoint=sys.argv[2], secure=False, access_key="root", secret_key="rootsecret")
+store = open_store(settings)
+store.put("a", b"1")
+print("right", flush=True)
+sys.stdin.readline()
+uses = (lambda: store.put("a", b"2"), lambda: store.exists("a"), lambda: store.get("a"), lambda: open_store(settings))
+for use in uses:
+    try:
+        use()
+    except StoreUnavailable as e:
+        print(str(e).replace(chr(10), " "), flush=True)
+sys.stdin.readline()
+print(store.get("a"), flush=True)
+"""
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_wrong_clock_is_named_and_passes(s3_server, tmp_path, hours):
+    """Servers refuse requests of another hour, a HEAD without a reason: no matter of rights, and it may be mended."""
+    clocks = Clocks(tmp_path)
+    if not clocks.there:
+        pytest.skip(clocks.why)
+    command = [sys.executable, "-c", SKEWED, f"s3://{s3_server.bucket()}", s3_server.endpoint]
+    environment = {**os.environ, **clocks.environment("one")}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "right\n"
+        said = []
+        for seconds in (3600 * hours, 0):
+            clocks.set(["one"], seconds)
+            child.stdin.write("go\n")
+            child.stdin.flush()
+            said += [child.stdout.readline() for _ in range(4 if seconds else 1)]
+    assert all(f"a clock {60 * hours:+d} min from its own" in line for line in said[:4]), said
+    assert all("what to do: set the clock" in line for line in said[:4]), said
+    assert said[4] == "b'1'\n"
 
 
 FULL = """
