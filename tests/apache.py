@@ -7,7 +7,7 @@ import os
 import random
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kafka import KafkaAdminClient
@@ -44,8 +44,11 @@ class Cluster:
     `tls` and `scram_tls` are there when the extra properties open them (see tests/kafka/tls.py).
     """
 
-    def __init__(self, equipment: Path, folder: Path, nodes: int, base: int) -> None:
+    def __init__(
+        self, equipment: Path, folder: Path, nodes: int, base: int, environment: Mapping[str, str] = os.environ
+    ) -> None:
         self._script = equipment / "kafka" / "kafka.sh"
+        self._environment = environment
         self.folder = folder
         self.nodes = nodes
         self.bootstrap, _, self.scram, self.tls, self.scram_tls = (
@@ -79,7 +82,8 @@ class Cluster:
             admin.close()
 
     def _run(self, *arguments: str) -> None:
-        subprocess.run([str(self._script), *arguments], check=True, capture_output=True, timeout=60)
+        command = [str(self._script), *arguments]
+        subprocess.run(command, check=True, capture_output=True, timeout=60, env=self._environment)
 
 
 @contextlib.contextmanager
@@ -104,6 +108,6 @@ def apache_kafka(
             [str(script), "start", str(folder), str(nodes), str(base)],
             check=True, capture_output=True, text=True, timeout=110, env=environment,
         )  # fmt: skip
-        yield Cluster(equipment, folder, nodes, base)
+        yield Cluster(equipment, folder, nodes, base, environment)
     finally:
         subprocess.run([str(script), "stop", str(folder)], capture_output=True, timeout=60)

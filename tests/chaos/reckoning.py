@@ -21,6 +21,7 @@ from schemas.group import GroupAdmission, GroupClosed
 from schemas.policy import PolicyPublished, TrainingUpdate
 from schemas.record import Record
 from schemas.rollout import INFRA_STOPS, Invocation, RolloutCompleted, RolloutRequested
+from schemas.sandbox import SandboxCommand, SandboxResult
 from schemas.verification import VerificationAlarm, VerificationVerdict
 from services.agent.engines.synthetic import is_right
 from services.runtime.cluster import Cluster, connection
@@ -32,8 +33,8 @@ from tests.chaos.observer import Observer
 TIMES = frozenset({"requested_ms", "started_ms", "ended_ms", "closed_ms", "decided_ms", "published_ms"})
 READ = (
     topics.TRAINING_UPDATE, topics.POLICY_PUBLISHED, topics.GROUP_ADMISSION, topics.GROUP_CLOSED,
-    topics.VERIFICATION_ALARM, topics.VERIFICATION_VERDICT, topics.ROLLOUT_COMPLETED, topics.ROLLOUT_INVOCATION,
-    topics.ROLLOUT_REQUESTED,
+    topics.VERIFICATION_ALARM, topics.VERIFICATION_VERDICT, topics.ROLLOUT_COMPLETED, topics.SANDBOX_RESULT,
+    topics.SANDBOX_COMMAND, topics.ROLLOUT_INVOCATION, topics.ROLLOUT_REQUESTED,
 )  # fmt: skip
 NEVER = (excluded("poison"), excluded("halted_version"))
 ADMITTED = "admitted"
@@ -242,11 +243,14 @@ def _repeats(records: list[Record], out: Reckoning) -> None:
     ids: dict[type[Record], Any] = {
         RolloutRequested: lambda r: r.trial_id,
         Invocation: lambda r: r.invocation_id,
+        SandboxCommand: lambda r: r.operation_id,
+        SandboxResult: lambda r: r.operation_id,
         RolloutCompleted: lambda r: (r.trial_id, r.attempt),
         VerificationVerdict: lambda r: None if r.verdict == "pending" else (r.trial_id, r.attempt),
         GroupClosed: lambda r: r.group_id,
         GroupAdmission: lambda r: (r.group_id, r.stage),
         TrainingUpdate: lambda r: r.policy_version,
+        PolicyPublished: lambda r: r.policy_version,
     }
     seen: dict[tuple[str, Any], tuple[Any, ...]] = {}
     for r in records:
