@@ -7,6 +7,7 @@ import hashlib
 from schemas.topics import SANDBOX_COMMAND
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.errors import UserError
+from services.runtime.jail.announce import announce, crowded
 from services.runtime.jail.backend import open_backend
 from services.runtime.jail.instance import SLOTS
 from services.runtime.jail.limits import MIB, Limits
@@ -56,10 +57,12 @@ def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
     """Run until SIGTERM. Raises UserError when no sandbox can be made or one of the escape probes deviates."""
     wanted = settings.sandbox
     # A slot beside each live jail for every worker: one may be closing while the next starts.
-    host = open_backend(settings.isolation, min(SLOTS, wanted.workspaces + 2 * wanted.workers + wanted.pool))
+    slots = min(SLOTS, wanted.workspaces + 2 * wanted.workers + wanted.pool)
+    host = open_backend(settings.isolation, slots)
     pool = Pool(host, limits(wanted), wanted.pool)
     try:
         host.check()
+        warning = crowded(host, limits(wanted), wanted.workers, slots, "sandbox.workers")
 
         def make_core(context: ServiceContext) -> SandboxCore:
             tasks = PublicTasks(context.store)
@@ -70,6 +73,7 @@ def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
                     what = f"the run's task set cannot be read: {error}"
                     raise UserError(what, f"tasks/{settings.taskset_digest}", "prepare the run again") from error
             metrics.register(pool, context.registry)
+            announce(host, context.log, context.registry, warning)
             operator = Operator(pool, Known())
             generation = f"{host.label}@{context.clock.now_ms()}"
             return SandboxCore(wanted, tasks.fixture, operator, generation, context.clock.now_ms)

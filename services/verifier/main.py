@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import tempfile
 from functools import cached_property
 from pathlib import Path
 
 from schemas.topics import ROLLOUT_COMPLETED, VERIFICATION_ALARM, VERIFICATION_CANARY, VERIFICATION_VERDICT
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.errors import UserError
+from services.runtime.jail.announce import announce, crowded
 from services.runtime.jail.backend import Backend, open_backend
 from services.runtime.jail.limits import MIB, Limits
 from services.runtime.loop import run_service
@@ -26,6 +28,7 @@ from services.verifier.core import VerifierCore
 from services.verifier.hidden import run as hidden
 from services.verifier.retries import CheckRunner
 from services.verifier.reward import PARTIAL_CASES
+from services.verifier.suspects import Suspects
 
 _PROCESS_CPU_S = 3
 """RLIMIT_CPU of a check run: the last resort for loops in C, which the per-call timer of the worker cannot stop."""
@@ -133,13 +136,23 @@ def check_runner(host: Backend, settings: Verifier) -> CheckRunner:
     return check_run
 
 
+def suspects_of(settings: RunSettings, process: ServiceProcess | None, host: Backend) -> Suspects:
+    """Beside the count of crashes; else under the name that this process alone holds here (a pod's /tmp outlives its
+    containers)."""
+    crashes = process.crash_file if process is not None else None
+    path = crashes or Path(tempfile.gettempdir()) / f"{host.label}.crash.json"
+    return Suspects(path.with_suffix(".checks.json"), settings.run_id, settings.runtime.crash_tries)
+
+
 def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
     """Run until SIGTERM. Raises UserError when no sandbox can be made or one of the escape probes deviates."""
     workers = settings.verifier.workers
     host = open_backend(settings.isolation, workers * 2)
     try:
         host.check()
-        run_checks = check_runner(host, settings.verifier)
+        warning = crowded(host, bounds(settings.verifier).limits, workers, workers * 2, "verifier.workers")
+        suspects = suspects_of(settings, process, host)
+        run_checks = suspects.guard(check_runner(host, settings.verifier))
 
         def make_core(context: ServiceContext) -> VerifierCore:
             tasks = StoredTasks(context.store, context.hidden_store(), settings.taskset_digest)
@@ -158,6 +171,7 @@ def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
                 run_id=settings.run_id, certificate_of=certificates(context.store, settings.taskset_digest),
             )  # fmt: skip
             metrics.register(core, context.registry)
+            announce(host, context.log, context.registry, warning)
             return core
 
         spec = ServiceSpec(
@@ -166,6 +180,9 @@ def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
             broadcast=(VERIFICATION_CANARY, VERIFICATION_ALARM),
             workers=workers,
         )
-        return run_service(spec, make_core, settings, process)
+        code = run_service(spec, make_core, settings, process)
+        if code == 0:
+            suspects.close()
+        return code
     finally:
         host.close()

@@ -174,3 +174,31 @@ def test_a_known_bad_that_passes_stops_the_line_on_the_bus(tmp_path: Path) -> No
             bus.send(ROLLOUT_COMPLETED, completed(bus.fixture, member, diff=ADD_DIFF.replace("a + b", f"a - {member}")))
         alarms = bus.read(VERIFICATION_ALARM, lambda found: bool(found))
         assert {(one.kind, one.severity) for one in alarms} == {("soundness", "stop")}
+
+
+KILLING = """
+import os, signal
+from services.verifier import trial
+made = trial.run
+def run(host, tree, check, seed, bounds):
+    if "a + b + 0" in tree["solution.py"]:
+        os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when a whole pod runs out of memory
+    return made(host, tree, check, seed, bounds)
+trial.run = run
+"""
+
+
+@pytest.mark.timeout(180)
+def test_a_candidate_that_kills_its_verifier_is_unknown_in_the_end_and_its_neighbour_is_judged(tmp_path: Path) -> None:
+    with opened(tmp_path) as bus:
+        bus.overrides["runtime"] = {"crash_tries": 2}
+        bus.send(ROLLOUT_COMPLETED, completed(bus.fixture, 0, diff=ADD_DIFF.replace("a + b", "a + b + 0")))
+        bus.send(ROLLOUT_COMPLETED, completed(bus.fixture, 1, diff=SLOW))
+        for _ in range(2):
+            assert bus.start("verifier", KILLING).wait(60) == -signal.SIGKILL
+            bus.running.clear()  # the next one takes its place, and its ready file with it
+        bus.start("verifier", KILLING)
+        verdicts = bus.read(VERIFICATION_VERDICT, lambda found: len({one.trial_id for one in found}) >= 2)
+        assert {one.trial_id[-1]: (one.verdict, one.cause, one.reward is None) for one in verdicts} == {
+            "0": ("unknown", "verifier_lost", True), "1": ("pass", "ok", False)}  # fmt: skip
+        assert {one.attribution_evidence for one in verdicts} <= {None, "cgroup", "sampled", "rlimit"}
