@@ -31,6 +31,7 @@ NEEDS = {
     "gpu": {"services": []},
     "gvisor": {"jails": []},
     "gvisor/runtimeclass": {"jails": ["gvisor"]},
+    "jails-admission": {"jails": []},
     "keda/services": {"services": []},
     "keda/jails": {"jails": []},
     "persistent": {"laptop": []},
