@@ -72,6 +72,14 @@ class Cluster:
         finally:
             admin.close()
 
+    def registered(self) -> bool:
+        """Whether every node is there for new topics: they answer earlier than that."""
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        try:
+            return sum(not b.get("is_fenced") for b in admin.describe_cluster()["brokers"]) == self.nodes
+        finally:
+            admin.close()
+
     def whole(self) -> bool:
         """Whether every copy of every partition is in sync: one more node may be killed."""
         admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)

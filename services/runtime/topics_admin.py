@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 from kafka import KafkaAdminClient
 from kafka.errors import InvalidReplicationFactorError, KafkaError, TopicAlreadyExistsError
@@ -66,7 +67,7 @@ def ensure_topics(settings: RunSettings) -> None:
     except KafkaError as e:
         # A cluster that is starting counts fewer brokers than copies are wanted.
         kind = NotYet if e.retriable or isinstance(e, InvalidReplicationFactorError) else UserError
-        raise kind(f"the topics cannot be created: {e}", bootstrap, "see the broker's log") from e
+        raise kind(f"the topics cannot be created: {_brief(e)}", bootstrap, "see the broker's log") from e
     finally:
         admin.close()
 
@@ -76,3 +77,10 @@ def _counts(admin: KafkaAdminClient, wanted: dict[str, tuple[int, dict[str, str]
     if not present:
         return {}
     return {t["name"]: len(t["partitions"]) for t in admin.describe_topics(sorted(present)) if not t["error_code"]}
+
+
+def _brief(error: KafkaError) -> str:
+    """What the broker said: the client's own text holds the whole request and the whole answer, topic by topic."""
+    text = str(error)
+    said = re.search(r"error_message='([^']+)'", text)
+    return said[1] if said else text[:300]

@@ -62,7 +62,8 @@ class Hand:
             return self.s3.pid
         if target.startswith("kafka-") and self.nodes:
             return int((self.nodes.folder / f"node{target[6:]}.pid").read_text())
-        return self.stack.supervisor.processes[target].pid
+        process = self.stack.supervisor.processes.get(target)
+        return None if process is None else process.pid
 
     def _signal(self, target: str, number: int) -> None:
         pid = self._pid(target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,11 @@ def kafka_behind(equipment: Path, folder: Path, proxy: Toxiproxy) -> Iterator[tu
             [script, "start", str(folder / "nodes"), "3", str(base)], check=True, capture_output=True, timeout=500,
             env=environment,
         )  # fmt: skip
-        yield Cluster(equipment, folder / "nodes", 3, base, environment), links, ",".join(addresses)
+        cluster = Cluster(equipment, folder / "nodes", 3, base, environment)
+        deadline = time.monotonic() + 120
+        while not cluster.registered() and time.monotonic() < deadline:
+            time.sleep(1.0)
+        yield cluster, links, ",".join(addresses)
     finally:
         subprocess.run([script, "stop", str(folder / "nodes")], capture_output=True, timeout=60)
 
