@@ -1,10 +1,14 @@
 """Every pod of every overlay: what it may, what it is given, how it is watched and how it ends."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
 from infra.local.stack import SERVICES
+from services.runtime.jail.announce import crowded
+from services.sandbox.main import limits as sandbox_limits
+from services.verifier.main import bounds
 from tests.infra.k8s.render import (
     OVERLAYS,
     POD_KINDS,
@@ -110,6 +114,24 @@ def test_every_container_says_what_it_needs_and_gets_at_most(every):
                 assert container["resources"][kind].keys() >= {"cpu", "memory"}, workload
     scratch = [v for w in every for v in template(w.object)["spec"]["volumes"] if v["name"] == "tmp"]
     assert all("sizeLimit" in volume["emptyDir"] for volume in scratch)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_jails_fit_into_the_memory_of_their_pod(name, tmp_path):
+    """By the services' own reckoning at their start, in a pod without counters of its own for each jail."""
+    found = settings(overlay(name), tmp_path)
+    sandbox, verifier = found.sandbox, found.verifier
+    jails = {
+        "sandbox": (sandbox_limits(sandbox), sandbox.workers, sandbox.workspaces + 2 * sandbox.workers + sandbox.pool),
+        "verifier": (bounds(verifier).limits, verifier.workers, 2 * verifier.workers),
+    }
+    for service, (limits, busy, slots) in jails.items():
+        (container,) = template(services(overlay(name))[service])["spec"]["containers"]
+        wall = int(container["resources"]["limits"]["memory"].removesuffix("Gi")) << 30
+        around = SimpleNamespace(walled=True, memory_limit=lambda wall=wall: wall)
+        assert crowded(SimpleNamespace(surroundings=around, evidence="sampled"), limits, busy, slots, "") is None, (
+            service
+        )
 
 
 def test_probes_mean_what_they_say(every):
