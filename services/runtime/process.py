@@ -33,6 +33,14 @@ class Stopped(BaseException):
     """
 
 
+def _version() -> str:
+    """Of the installed package; code that lies somewhere without being installed has none."""
+    try:
+        return importlib.metadata.version("rollstream")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
 class ServiceProcess:
     """One service's process. `stop` ends the service; `asked` says that whoever runs the process wants it to end.
 
@@ -134,7 +142,7 @@ class ServiceProcess:
         if self._ready_file:
             lifecycle.write_ready_file(self._ready_file, self.health.port)
         self.log.info(
-            "starting", version=importlib.metadata.version("rollstream"), pid=os.getpid(),
+            "starting", version=_version(), pid=os.getpid(),
             python=sys.version.split()[0], health=f"{host}:{self.health.port}",
         )  # fmt: skip
 
