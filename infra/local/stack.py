@@ -13,8 +13,9 @@ from infra.local.supervisor import ProcessSpec, Supervisor
 from services.runtime.errors import UserError
 from services.runtime.settings import Kafka, RunSettings, secret_environment
 
-SERVICES = ("sandbox", "verifier", "closure", "admission", "trainer", "gate", "sampler", "dispatch")
+SERVICES = ("recorder", "sandbox", "verifier", "closure", "admission", "trainer", "gate", "sampler", "dispatch")
 """In the order in which they are started; dispatch last, since it asks the others for work."""
+RECORDER = "recorder"
 BROKER = "broker"
 BOOTSTRAP = "ROLLSTREAM_KAFKA__BOOTSTRAP"
 
@@ -150,8 +151,14 @@ class Stack:
         return {name: p.restarts for name, p in self.supervisor.processes.items() if p.restarts}
 
     def stop_services(self) -> list[str]:
-        """Drain and end the services, leaving the broker; returns the names that had to be killed."""
-        return self.supervisor.stop([["dispatch"], [n for n in self.services if n != "dispatch"]])
+        """Drain and end the services, leaving the broker; returns the names that had to be killed.
+
+        The recorder last, so that it keeps what the others still write.
+        """
+        last = [name for name in self.services if self._service[name] == RECORDER]
+        return self.supervisor.stop(
+            [["dispatch"], [n for n in self.services if n != "dispatch" and n not in last], last]
+        )
 
     def close(self) -> None:
         """End everything, by force where needed."""
