@@ -18,6 +18,7 @@ from tests.chaos.faults import CLOCKS, ENDING, EVERYTHING, LINK_FAULTS, STOPPED,
 from tests.chaos.toxiproxy import Toxiproxy
 from tests.chaos.world import S3
 
+_LEAVE_S = 20.0
 _WITHIN_S = 0.5
 """Between the end of a member and the kill of a broker: its group is being formed anew."""
 _SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM}
@@ -48,6 +49,7 @@ class Hand:
         self.injected: Counter[str] = Counter()
         self.hits: Counter[str] = Counter()
         self._rolls: list[_Roll] = []
+        self._reviving: dict[str, float] = {}
 
     @property
     def targets(self) -> Targets:
@@ -114,6 +116,7 @@ class Hand:
 
     def turn(self) -> None:
         """Go on with what takes several steps: a rolling restart ends the next instance when the last one is back."""
+        self._revive()
         for roll in list(self._rolls):
             if roll.last is not None:
                 name, pid = roll.last
@@ -124,6 +127,12 @@ class Hand:
                 continue
             roll.last = (roll.left[0], self._pid(roll.left[0]))
             self._signal(roll.left.pop(0), signal.SIGTERM)
+
+    def reviving(self, fault: Fault) -> bool:
+        """Whether a broker is on its way back while the fault would end one: two of three are needed."""
+        if fault.kind in (*STOPPED, *CLOCKS, *LINK_FAULTS, "roll", "outage"):
+            return fault.target in self._reviving
+        return bool(self._reviving) and (fault.kind == "whole" or any(n.startswith("kafka-") for n in fault.hit))
 
     @property
     def rolling(self) -> bool:
@@ -147,15 +156,18 @@ class Hand:
                 self.s3.stop()
                 self.s3.start()
             if self.nodes:
-                for name in [one for one in gone if one.startswith("kafka-")]:
-                    self._revive(int(name[6:]))
+                self._reviving |= {name: time.monotonic() + _LEAVE_S for name in gone if name.startswith("kafka-")}
 
-    def _revive(self, node: int) -> None:
-        assert self.nodes is not None
-        deadline = time.monotonic() + 30
-        while Path(f"/proc/{self._pid(f'kafka-{node}')}").exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self.nodes.revive(node)
+    def _revive(self) -> None:
+        """Start nodes again whose old process is gone; one that takes too long to say goodbye is helped."""
+        for name, deadline in list(self._reviving.items()):
+            if Path(f"/proc/{self._pid(name)}").exists():
+                if time.monotonic() > deadline:
+                    self._signal(name, signal.SIGKILL)
+                continue
+            assert self.nodes is not None
+            self.nodes.revive(int(name[6:]))
+            del self._reviving[name]
 
     def wake_all(self) -> None:
         """Whatever went wrong: nothing stays stopped, and every clock is right."""
@@ -167,6 +179,8 @@ class Hand:
 
     def well(self, target: str) -> bool:
         """Whether a process serves again; what has no sign of its own counts when its port answers."""
+        if target in self._reviving:
+            return False
         if target == STORE or target.startswith("kafka-"):
             return self._pid(target) is not None and Path(f"/proc/{self._pid(target)}").exists()
         process = self.stack.supervisor.processes[target]

@@ -56,13 +56,17 @@ class Storm:
             for struck, due, fault in [entry for entry in active if entry[1] <= now]:
                 self._heal(fault, began + struck)
                 active.remove((struck, due, fault))
-            fault = next((f for f in waiting if f.at_s <= now and not any(_clash(f, a) for _, _, a in active)), None)
+            fault = next((f for f in waiting if f.at_s <= now and self._may(f, [a for _, _, a in active])), None)
             if fault is not None:
                 waiting.remove(fault)
                 self.hand.strike(fault)
                 self.say(f"{now:7.1f} s{str(fault)[9:]}")
                 active.append((now, now + fault.for_s, fault))
             self.turn(quiet=not active)
+
+    def _may(self, fault: Fault, active: Sequence[Fault]) -> bool:
+        """Whether it may begin now: nothing that it clashes with lasts, no broker of it is still being started."""
+        return not any(_clash(fault, other) for other in active) and not self.hand.reviving(fault)
 
     def turn(self, quiet: bool = True) -> None:
         """One step of everything that goes on by itself; `quiet`: nothing is broken at the moment."""
