@@ -1,6 +1,7 @@
 """Least privilege on a real cluster: each service's credentials can do its part and nothing else."""
 
 import shutil
+import threading
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -8,13 +9,18 @@ from kafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from schemas import topics
 from schemas.access import group_of, principals, rules
+from services.recorder.main import keyed, make_core, spec_of
+from services.recorder.reading import look
 from services.runtime.access_admin import grant
 from services.runtime.cluster import connection
 from services.runtime.errors import UserError
+from services.runtime.loop import Service
 from services.runtime.producer import make_producer
-from services.runtime.settings import Kafka, load
+from services.runtime.settings import Kafka, Store, load
+from services.runtime.store import open_store
 from services.runtime.topics_admin import ensure_topics
 from tests.apache import apache_kafka
+from tests.services.runtime.bus import wait_for
 
 pytestmark = pytest.mark.long
 
@@ -117,6 +123,23 @@ def test_credentials_read_their_own_topics_and_no_others(granted):
     assert read("monitor", topics.VERIFICATION_VERDICT)
     with pytest.raises(KafkaError):
         read("sandbox", topics.VERIFICATION_VERDICT)
+
+
+@pytest.mark.timeout(180)
+def test_the_recorder_shares_a_group_reads_everything_and_may_write_nothing(granted, tmp_path):
+    settings = granted.model_copy(update={"store": Store(url=f"file://{tmp_path}/store")})
+    write(settings, "verifier", topics.VERIFICATION_VERDICT)
+    write(settings, "trainer", topics.POLICY_PUBLISHED)
+    service = Service(spec_of(settings), make_core, settings)
+    thread = threading.Thread(target=service.run, daemon=True)
+    thread.start()
+    wait_for(lambda: service.ready or not thread.is_alive(), 60, "the recorder to be ready")
+    service.stop()
+    thread.join(30)
+    found = look(open_store(settings.store), "run", keyed)
+    assert {place.topic for place in found} >= {topics.VERIFICATION_VERDICT.name, topics.POLICY_PUBLISHED.name}
+    with pytest.raises(KafkaError, match="ClusterAuthorizationFailed"):
+        write(settings, "recorder", topics.ROLLOUT_REQUESTED)
 
 
 @pytest.mark.timeout(120)
