@@ -132,9 +132,15 @@ def prepare(
 ) -> None:
     """Make what a run on a cluster begins with: topics, task set, cold start, version 0. May be repeated."""
     from infra.prepare.cluster import Options, prepare_cluster
+    from services.runtime.errors import NotYet
     from services.runtime.settings import load
+    from services.runtime.store import StoreUnavailable
 
-    prepare_cluster(load(config), Options(wait_s, grant, plain, create_buckets, bucket_policies))
+    try:
+        prepare_cluster(load(config), Options(wait_s, grant, plain, create_buckets, bucket_policies))
+    except (NotYet, StoreUnavailable) as e:  # a Job tries again after code 1, and not after 2
+        print(f"rollstream: waited {wait_s:g} s: {e}", file=sys.stderr)
+        raise typer.Exit(1) from e
 
 
 @app.command()
