@@ -23,6 +23,7 @@ from tests.chaos.faults import BROKER, STORE, Fault, schedule
 from tests.chaos.hand import Hand
 from tests.chaos.observer import Observer
 from tests.chaos.reckoning import ADMITTED, Reckoning, Story, reckon
+from tests.chaos.recorded import missing
 from tests.chaos.storm import Storm
 from tests.chaos.toxiproxy import toxiproxy
 from tests.chaos.world import (
@@ -145,6 +146,8 @@ def _weather(hand: Hand, planned: list[Fault], seconds: float, replay: str, say:
     observer.stop()
     if not hand.clocks.there:
         notes.append(hand.clocks.why)
+    if "recorder" in stack.services:
+        storm.problems += missing(stack.cluster, stack.settings)
     story = Story(observer, storm.injured, stack.settings.dispatch.batch_groups, PASS_RATE, storm.problems)
     found = reckon(stack.cluster, deadline_s=CLOSURE_DEADLINE_S + 60, story=story)
     return Outcome(

@@ -16,7 +16,7 @@ from services.runtime.tap import read_all
 from tests.chaos.reckoning import reckon
 from tests.e2e.conftest import running, tiny
 
-SCALED = ("sampler", "sandbox", "verifier", "closure", "admission")
+SCALED = ("sampler", "sandbox", "verifier", "closure", "admission", "recorder")
 SESSION_S = 3.0
 UPDATES = 1_000_000
 
