@@ -62,7 +62,7 @@ def a_driver(stop):
     workers = SimpleNamespace(current=lambda job, epoch: epoch == 0, submit=lambda jobs: None)
     nothing = SimpleNamespace(discarded=lambda: None, finish_now=lambda done: None, wait_for_room=lambda s: True)
     driver = Driver(
-        service="s", outbox=nothing, watermarks=nothing, crashes=None, limit=None, clock=None, log=None,
+        service="s", raw=False, outbox=nothing, watermarks=nothing, crashes=None, limit=None, clock=None, log=None,
         metrics=nothing, stop=stop, fail=lambda error: None,
     )  # fmt: skip
     driver.workers = workers
