@@ -4,32 +4,22 @@ control groups and /proc/sys read-only, /proc masked in part, a process namespac
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 USER = 10001
-_TOOLS = ("unshare", "mount", "setpriv", "bwrap")
-# $1: a folder of ours; then prefix, repository and packages; then the command. What root alone could enter is shown
-# where everybody can.
-_ENTER = """
-set -e
-at=$1; mkdir -p $at/python $at/repository $at/packages
-mount --bind "$2" $at/python; mount --bind "$3" $at/repository; mount --bind "$4" $at/packages
-shift 4
+_TOOLS = ("unshare", "mount", "mountpoint", "setpriv", "bwrap")
+_WALLS = """
 mount -t proc proc /proc
 mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys
-mount -t tmpfs tmpfs /proc/acpi 2>/dev/null || true
 for path in /proc/keys /proc/timer_list; do mount --bind /dev/null $path; done
 for group in /sys/fs/cgroup /sys/fs/cgroup/*; do mountpoint -q $group && mount -o remount,bind,ro $group; done
-mkdir -p $at/tmp; chmod 1777 $at/tmp
-exec env -i HOME=$at/tmp TMPDIR=$at/tmp PATH="$PATH" LD_LIBRARY_PATH=$at/python/lib PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONPATH=$at/repository:$at/packages \
-    setpriv --reuid @USER@ --regid @USER@ --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all \
-    $at/python/bin/@VERSION@ "$@"
+mkdir -p "$at/tmp"; chmod 1777 "$at/tmp"
 """
 
 
@@ -45,9 +35,26 @@ def missing() -> str | None:
 
 
 def command(folder: Path, *arguments: str) -> list[str]:
-    """`python ARGUMENTS` behind those walls; `folder`: an empty one that everybody can enter."""
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    script = _ENTER.replace("@USER@", str(USER)).replace("@VERSION@", version)
-    shown = (sys.base_prefix, str(ROOT), sysconfig.get_path("purelib"))
-    walls = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh"]
-    return [*walls, str(folder), *shown, *arguments]
+    """`python ARGUMENTS` in this repository behind those walls; `folder`: an empty one that everybody can enter."""
+    drop = f"--reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all"
+    env = 'env -i HOME="$at/tmp" TMPDIR="$at/tmp" PATH="$PATH" PYTHONDONTWRITEBYTECODE=1'
+    script = "\n".join([
+        "set -e", f"at={shlex.quote(str(folder))}", *_shown(), _WALLS, f"cd {shlex.quote(str(ROOT))}",
+        f'exec {env} setpriv {drop} {shlex.quote(sys.executable)} "$@"',
+    ])  # fmt: skip
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh", *arguments]
+
+
+def _shown() -> Iterator[str]:
+    """Where only root can enter, everybody finds an empty place with just the interpreter and this repository."""
+    closed = [path for path in map(Path, (sys.base_prefix, sys.prefix, str(ROOT))) if _closed(path)]
+    for number, path in enumerate(closed):
+        yield f'mkdir "$at/{number}"; mount --bind {shlex.quote(str(path))} "$at/{number}"'
+    for top in sorted({path.parts[1] for path in closed}):
+        yield f"mount -t tmpfs -o mode=0755 tmpfs /{shlex.quote(top)}"
+    for number, path in enumerate(closed):
+        yield f'mkdir -p {shlex.quote(str(path))}; mount --bind "$at/{number}" {shlex.quote(str(path))}'
+
+
+def _closed(path: Path) -> bool:
+    return any(not one.stat().st_mode & 0o001 for one in (path, *path.parents))
