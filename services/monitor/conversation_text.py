@@ -145,6 +145,8 @@ def _operation(operation: Operation, full: bool) -> Iterator[Line]:
     if command is not None:
         arguments = _printable(arguments_text(command.arguments))
         yield f"    → {command.tool} {arguments}".rstrip(), _TOOL
+        if command.history is not None:
+            yield f"      asked again in a workspace made anew: {len(command.history)} earlier operations first", _QUIET
     if result is None:
         yield "    ← no answer yet", _QUIET
         return

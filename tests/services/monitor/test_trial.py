@@ -14,6 +14,7 @@ import pytest
 
 from schemas.record import Record
 from schemas.rollout import Invocation, RolloutRequested
+from schemas.sandbox import SandboxCommand
 from services.agent.harness import TOKENIZER_FILE
 from services.agent.tokenizer import ACT, BEGIN, END, Tokenizer
 from services.monitor.conversation import gather
@@ -126,6 +127,17 @@ def test_a_second_attempt_follows_the_first() -> None:
     text = text_of([*again, *RECORDS], trial_id)
     assert text.index("attempt 0") < text.index("attempt 1")
     assert text.count("turn 0 ·") == 2
+
+
+def test_an_operation_that_was_asked_again_says_why_it_stands_there_twice() -> None:
+    """A lost workspace is made anew by the same operation under another id: not a second action of the policy."""
+    trial_id = "demo/00000001/2"
+    command = next(r for r in RECORDS if isinstance(r, SandboxCommand) and r.trial_id == trial_id)
+    head, _, index = command.operation_id.rpartition(".")
+    again = replace(command, operation_id=f"{head}.{int(index) + 2}", history=('["edit", "1: pass"]',))
+    text = text_of([*RECORDS, again], trial_id)
+    assert text.count("asked again in a workspace made anew: 1 earlier operations first") == 1
+    assert "asked again" not in text_of(RECORDS, trial_id)
 
 
 def test_text_comes_from_the_runs_own_tokenizer(tmp_path: Path) -> None:
