@@ -12,11 +12,13 @@ from services.runtime.clock import Deadline
 from services.runtime.errors import UserError
 from services.runtime.process import SAY_EVERY_S, ServiceProcess
 from services.runtime.settings import RunSettings
-from services.runtime.store import MissingBucket, MissingObject, ObjectStore, StoreUnavailable, open_store
+from services.runtime.store import MissingBucket, MissingObject, ObjectStore, StoreDenied, StoreUnavailable, open_store
 from services.runtime.store_rights import RIGHTS
 
 FORMAT = "rollstream.prepared/1"
 _LOOK_S = 1.0
+_GRANT_S = 60.0
+"""A bucket is there a moment before its policy is: for so long a right that is missing is waited for."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,14 @@ def wanted_by(service: str, run_id: str) -> bool:
 def completed(process: ServiceProcess) -> RunSettings:
     """The process's settings, with what preparation fills in; waits for that, and says so.
 
-    Raises UserError after `runtime.prepared_s` and for mistakes (a wrong login) at once, Stopped when asked to end.
+    Raises UserError after `runtime.prepared_s`, for a right that is missing after a minute, and for other mistakes (a
+    wrong login) at once; Stopped when asked to end.
     """
     settings, service = process.settings, process.service
     if settings.taskset_digest or not settings.store.url or not wanted_by(service, settings.run_id):
         return settings
     deadline = Deadline(process.clock, settings.runtime.prepared_s)
+    granted = Deadline(process.clock, _GRANT_S)
     store: ObjectStore | None = None
     said = float("-inf")
     while True:
@@ -89,6 +93,11 @@ def completed(process: ServiceProcess) -> RunSettings:
                 process.log.info("prepared", task_set=found.taskset_digest, base=found.base_manifest)
                 return found.complete(settings)
         except (StoreUnavailable, MissingBucket) as e:
+            why = str(e)
+            granted = Deadline(process.clock, _GRANT_S)
+        except StoreDenied as e:
+            if granted.passed:
+                raise
             why = str(e)
         if deadline.passed:
             raise UserError(

@@ -50,6 +50,10 @@ class MissingBucket(UserError):
     """The server knows no such bucket: a mistake, unless somebody is about to make it."""
 
 
+class StoreDenied(UserError):
+    """These credentials may not do this: a mistake, unless somebody is about to give them the right."""
+
+
 class StoreUnavailable(UserError):
     """The store does not answer. While a service runs this passes by itself: its jobs may wait and try again."""
 

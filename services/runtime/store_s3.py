@@ -27,6 +27,7 @@ from services.runtime.store import (
     ContentAddressed,
     MissingBucket,
     MissingObject,
+    StoreDenied,
     StoreFull,
     StoreUnavailable,
     checked_key,
@@ -138,7 +139,8 @@ class S3Store(ContentAddressed):
                     "create it (`rollstream prepare --create-buckets` does), or correct store.url",
                 ) from e  # fmt: skip
             what, do = _ADVICE.get(e.code, (f"the server refuses this with {e.code}: {e.message}", "see its log"))
-            raise UserError(f"{what} (while doing: {doing} {key})", self._where, do) from e
+            kind = StoreDenied if e.code == "AccessDenied" else UserError
+            raise kind(f"{what} (while doing: {doing} {key})", self._where, do) from e
         except ValueError as e:
             raise UserError(
                 f"the S3 client refuses this: {e}", self._where, "correct store.url and store.endpoint"
