@@ -60,7 +60,7 @@ def measure(bootstrap: str, folder: Path, instances: int, groups: int, broker: l
         cpu, theirs, start = sum(s.cpu_s for s in services), brokers_cpu_s(broker), time.perf_counter()
         for service in services:
             service.child.send_signal(signal.SIGCONT)
-        wait_for_decisions(bootstrap, groups)
+        wait_for_decisions(bootstrap, groups, 600.0)
         wall, spent = time.perf_counter() - start, sum(s.cpu_s for s in services) - cpu
         verdicts = groups * SIZE
         return {

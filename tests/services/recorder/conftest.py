@@ -20,6 +20,11 @@ from tests.services.runtime.conftest import bootstrap, make_bus  # noqa: F401  #
 ROOT = Path(__file__).parents[3]
 
 
+def patiently(condition, what):
+    """Wait for what takes a second on a quiet machine, and a minute on one that is shared."""
+    return wait_for(condition, 60, what)
+
+
 class Recorders:
     """Instances of the recorder on one bus, and what they have recorded."""
 
@@ -53,7 +58,7 @@ class Recorders:
         )
         self._children.append(child)
         child.log = log
-        wait_for(lambda: '"caught up"' in log.read_text() or child.poll() is not None, 40, "the child to catch up")
+        patiently(lambda: '"caught up"' in log.read_text() or child.poll() is not None, "the child to catch up")
         assert child.poll() is None, log.read_text()
         return child
 
