@@ -9,7 +9,7 @@ RUN_DIR ?= runs/quickstart
 RUN_ARGS ?= --set dispatch.wall_s=400
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system equipment run test test-long test-kafka test-k8s check lint types exact chaos bench clean
+.PHONY: help setup system equipment images run test test-long test-kafka test-k8s check lint types exact chaos bench clean
 
 help: ## print this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ equipment:
 
 run: setup ## set up, then train a repair policy on this machine (about ten minutes); again: goes on or shows the result
 	@$(BIN)/rollstream run --run-dir $(RUN_DIR) $(RUN_ARGS)
+
+images: ## build the container images of all services (IMAGES_ARGS='--tag v1 closure gate'; see infra/images/README.md)
+	@infra/images/build.sh $(IMAGES_ARGS)
 
 test: setup equipment ## set up, then run all tests (ruff and mypy among them)
 	@$(BIN)/pytest -n 2 --dist loadfile

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Builds an image for the docker sandbox backend: a base image without what could raise rights, and with pytest or not.
+# Builds what candidates see in the docker sandbox backend: a base image without what could raise rights.
 #
-#   infra/images/sandbox.sh [NAME [BASE]]      rollstream-sandbox:local from rollstream-base:local unless given
+#   infra/images/sandbox.sh [NAME [BASE]]      rollstream-candidate:local from rollstream-base:local unless given
 #
 # BASE may be any image with python3 (3.11 or newer) on its PATH. Nothing is fetched: there is no network in the build.
 set -euo pipefail
 
-name=${1:-rollstream-sandbox:local}
+name=${1:-rollstream-candidate:local}
 base=${2:-rollstream-base:local}
 here=$(cd "$(dirname "$0")" && pwd)
 
