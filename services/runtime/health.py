@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +14,8 @@ from services.runtime.errors import UserError
 
 LOOPBACK = "127.0.0.1"
 _REQUEST_S = 10.0
+_LOG = logging.getLogger(__name__)
+"""Its records become lines of the service's own log."""
 
 
 class HealthServer:
@@ -56,6 +60,12 @@ class HealthServer:
 
             def server_bind(self) -> None:
                 TCPServer.server_bind(self)  # its child would ask DNS for a name that nobody reads
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                del request
+                error = sys.exception()
+                if not isinstance(error, OSError):  # whoever asked has gone meanwhile: no event
+                    _LOG.error("a question about health from %s failed", client_address, exc_info=error)
 
         try:
             self._server = Server((host, port), Handler)

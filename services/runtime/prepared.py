@@ -93,12 +93,12 @@ def completed(process: ServiceProcess) -> RunSettings:
                 process.log.info("prepared", task_set=found.taskset_digest, base=found.base_manifest)
                 return found.complete(settings)
         except (StoreUnavailable, MissingBucket) as e:
-            why = str(e)
+            why = e.what
             granted = Deadline(process.clock, _GRANT_S)
         except StoreDenied as e:
             if granted.passed:
                 raise
-            why = str(e)
+            why = e.what
         if deadline.passed:
             raise UserError(
                 f"waited {settings.runtime.prepared_s:g} s for the run's preparation: {why}",

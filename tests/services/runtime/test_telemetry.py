@@ -3,6 +3,10 @@
 import io
 import json
 import logging
+import socket
+import struct
+import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -80,6 +84,37 @@ def test_health_answers_and_metrics_text():
     assert 'rlvr_loop_seconds_total{phase="poll",service="closure"} 1.5' in text, "seconds, not milliseconds"
     assert all(f'phase="{phase}"' in text for phase in PHASES)
     assert "process_resident_memory_bytes" in text
+
+
+def test_a_probe_that_goes_before_it_is_answered_leaves_no_trace(capfd):
+    """kubelet gives up after a second or so, which on a busy node is no event; and the next one is answered."""
+    gone = threading.Event()
+
+    def metrics():
+        gone.wait(10)
+        return b"x" * 8_000_000
+
+    server = HealthServer(lambda: True, lambda: True, metrics)
+    server.start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.port)) as probe:
+            probe.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.set()
+        assert fetch(server.port, "/healthz/live")[0] == 200
+        time.sleep(0.3)
+    finally:
+        server.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_all_addresses_of_a_pod_are_served():
+    server = HealthServer(lambda: True, lambda: False, lambda: b"", host="0.0.0.0")
+    server.start()
+    try:
+        assert fetch(server.port, "/healthz/ready")[0] == 503
+    finally:
+        server.close()
 
 
 def test_a_busy_health_port_is_one_clear_message():
