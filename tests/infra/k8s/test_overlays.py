@@ -28,6 +28,7 @@ BOTH = ("services", "jails")
 NEEDS = {
     "keda-sasl": {part: [f"keda/{part}"] for part in BOTH},
     "alerts": {"services": []},
+    "backup": {"services": []},
     "gpu": {"services": []},
     "gvisor": {"jails": []},
     "gvisor/runtimeclass": {"jails": ["gvisor"]},
