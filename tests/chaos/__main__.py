@@ -165,6 +165,9 @@ def _drain(storm: Storm, say: Callable[[str], None]) -> None:
     batch = stack.settings.dispatch.batch_groups
 
     def over() -> bool:
+        # The whole account is read only when every group has closed: on a busy machine that takes its time.
+        if not storm.settle(lambda: not storm.observer.waiting, 5.0):
+            return False
         storm.settle(lambda: False, 1.0)
         report = audit(read_everything(stack.cluster))
         held = [trial for where, trials in report.in_flight.items() if where.startswith(ADMITTED) for trial in trials]
