@@ -28,7 +28,8 @@ class _Recovering:
 
     fault: Fault
     since: float
-    well: bool = False
+    ill: set[str]
+    """Those of them that have not been seen to serve since."""
 
 
 @dataclass
@@ -92,14 +93,14 @@ class Storm:
         self.injured.append(Injured(fault, struck, now))
         # What is ended is back by itself; for the rest, recovery begins when it is taken back.
         since = struck if fault.kind in (*ENDING, "roll", "rebalance", "whole") else now
-        self._recovering.append(_Recovering(fault, since))
+        self._recovering.append(_Recovering(fault, since, set(self._hit(fault))))
 
     def _look(self, now: float, quiet: bool) -> None:
         before, self._looked = self._looked or now, now
         for one in list(self._recovering):
-            rolls = one.fault.kind == "roll" and self.hand.rolling
-            one.well = one.well or (not rolls and all(self.hand.well(name) for name in self._hit(one.fault)))
-            if one.well and self.observer.moved > one.since:
+            if one.fault.kind != "roll" or not self.hand.rolling:
+                one.ill -= {name for name in one.ill if self.hand.well(name)}
+            if not one.ill and self.observer.moved > one.since:
                 self.recoveries[one.fault.kind].append(now - one.since)
                 self._recovering.remove(one)
         if self.observer.stirred != self._stirred or not self.observer.waiting:

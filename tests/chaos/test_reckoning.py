@@ -11,7 +11,7 @@ from services.agent.engines.synthetic import is_right
 from services.runtime.ledger import audit
 from tests.chaos.explained import Injured
 from tests.chaos.faults import Fault
-from tests.chaos.reckoning import Reckoning, Story, _fates, _truths
+from tests.chaos.reckoning import Reckoning, Story, _fates, _truths, _waits_seen
 
 GROUP = "run/00000000"
 TRIAL = f"{GROUP}/0"
@@ -102,6 +102,19 @@ def test_nothing_explains_a_deadline_that_passed_or_a_poisoned_group():
         dataclasses.replace(r, reason="poison") if isinstance(r, GroupAdmission) else r for r in unresolved("missing")
     ]
     assert judged(poisoned, story()).losses == 2, "for its reason, and for what left it unresolved"
+
+
+def test_a_wait_counts_from_when_the_group_last_changed_hands():
+    seen = Seen()
+    seen.asked, seen.closed = {GROUP: 100.0}, {GROUP: 420.0}
+    for hit, kind, problems in (
+        ("closure-2", "kill", 0), ("kafka-1", "kill", 0), ("everything", "whole", 0),
+        ("closure-2", "pause", 1), ("sampler", "kill", 1),
+    ):  # fmt: skip
+        out = Reckoning()
+        injured = [Injured(Fault(0.0, kind, hit, 1.0, 0), since=199.0, until=200.0)]
+        _waits_seen(Story(seen, injured, 1, 0.5), 300.0, out)
+        assert len(out.problems) == problems, (hit, kind)
 
 
 def admitted():
