@@ -97,16 +97,16 @@ def test_jails_that_fit_say_nothing() -> None:
 def test_jails_that_could_exceed_the_wall_say_what_to_set() -> None:
     warning = said(Place("sampled", 900))
     assert warning is not None
-    assert "resources.limits.memory to 1120Mi" in warning
+    assert "resources.limits.memory to 1084Mi" in warning
     assert "verifier.workers to 2" in warning
-    assert said(Place("sampled", 1120)) is None
+    assert said(Place("sampled", 1084)) is None
     # Where nobody watches the sum, each process of a jail may use what the jail may.
     assert said(Place("rlimit", 4096)) is not None
     assert said(Place("rlimit", 4096), busy=1, slots=1) is not None
 
 
 def test_a_wall_that_holds_not_one_run_refuses() -> None:
-    with pytest.raises(UserError, match=r"holds the service and not one run.*(\n.*)*1120Mi"):
+    with pytest.raises(UserError, match=r"holds the service and not one run.*(\n.*)*1084Mi"):
         said(Place("sampled", 400))
 
 
