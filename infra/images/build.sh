@@ -20,8 +20,8 @@ label=org.opencontainers.image
 
 context() { # FOLDER: what builds read. All images of one build are of the same source, whatever is edited meanwhile
   mkdir "$1"
-  (cd "$root" && tar --create --exclude=__pycache__ .dockerignore schemas services infra/*.py infra/local infra/prepare \
-    infra/images/{Dockerfile,libraries.py,rollstream,requirements}) | tar --extract --directory "$1"
+  (cd "$root" && tar --create --exclude=__pycache__ .dockerignore pyproject.toml schemas services infra/*.py infra/local infra/prepare \
+    infra/images/{Dockerfile,describe.py,libraries.py,rollstream,requirements}) | tar --extract --directory "$1"
 }
 
 defaults() { # BASE, BUILDER and what the labels say, as far as they are not given

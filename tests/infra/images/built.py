@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
+import tomllib
 
-from tests.infra.images.dockerfile import parts
+from tests.infra.images.dockerfile import ROOT, parts
 
 LIGHT_BYTES = 400_000_000
 CAREFUL = (
@@ -19,7 +19,7 @@ CAREFUL = (
 """What a pod of the `restricted` standard with a read-only root has, said to Docker."""
 
 _INSIDE = """
-import importlib, importlib.util, json, os, pkgutil, stat, sys
+import importlib, importlib.metadata, importlib.util, json, os, pkgutil, stat, sys
 modules = sys.argv[1:]
 for name in modules:
     package = importlib.import_module(name)
@@ -35,6 +35,7 @@ files = [os.path.join(at, n) for at, _, names in os.walk("/", followlinks=False)
 print(json.dumps({
     "uid": os.getuid(),
     "home": os.environ["HOME"],
+    "version": importlib.metadata.version("rollstream"),
     "loaded": len(loaded),
     "uncompiled": [s.name for s in loaded if not os.path.exists(s.cached)],
     "torch": importlib.util.find_spec("torch") is not None,
@@ -102,11 +103,12 @@ def check_start(images: Images, service: str) -> None:
 
 def check_contents(images: Images, service: str) -> None:
     """Its own service and no other, byte code for everything it loads, no way to more rights, nothing writable."""
-    own = parts(service) & {p.name for p in (Path(__file__).parents[3] / "services").iterdir()}
+    own = parts(service) & {p.name for p in (ROOT / "services").iterdir()}
     said = images.run(service, "-c", _INSIDE, *sorted(f"services.{name}" for name in own), entrypoint="python")
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout)
     assert (found["uid"], found["home"]) == (10001, "/tmp")
+    assert found["version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert found["loaded"] > 50
     assert found["uncompiled"] == []
     assert found["rights"] == []

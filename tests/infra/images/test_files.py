@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import subprocess
@@ -17,10 +18,12 @@ sys.path.insert(0, str(IMAGES))  # scripts of the build, and no package: inside 
 import wheels
 
 SERVICES = sorted(p.parent.name for p in (ROOT / "services").glob("*/main.py"))
+PROVIDERS = importlib.metadata.packages_distributions()
 HEAVY = {"torch", "transformers", "tokenizers"}
 LISTS = {"light": ("light",), "jail": ("light", "jail"), "torch": ("light", "torch")}
 
 
+@functools.cache
 def code_of(name: str) -> tuple[set[str], set[str]]:
     """Our modules and the top-level names of other modules that a target's process can load."""
     cli = path_of("services.cli")
@@ -64,13 +67,12 @@ def test_torch_lies_exactly_where_it_can_be_imported(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(targets()))
 def test_an_image_holds_the_libraries_that_its_process_can_import(name: str) -> None:
     """Every import comes from a distribution that the image's lists lead to; matplotlib from none."""
-    providers = importlib.metadata.packages_distributions()
     lists = [str(IMAGES / "requirements" / f"{each}.txt") for each in LISTS[kind(name)]]
     held, missing = wheels.closure(wheels.wanted(lists + ["torch"] * (kind(name) == "torch")))
     assert not missing
     assert "matplotlib" not in held
     for module in code_of(name)[1] - set(sys.stdlib_module_names):
-        given = {each.lower().replace("_", "-") for each in providers.get(module, [])}
+        given = {each.lower().replace("_", "-") for each in PROVIDERS.get(module, [])}
         assert given & set(held), f"{name} can import {module}, which its image does not hold"
 
 
