@@ -27,13 +27,10 @@ def image(service: str, tag: str) -> str:
 
 
 class Builder:
-    """Builds everything in a thread of its own; `finish` waits for it. `stop` ends the engine, finished or not.
+    """Builds everything in a thread of its own; `finish` waits for it. `stop` ends the engine, finished or not."""
 
-    `borrowed`: the address of an engine that has all images already, which is only asked for them.
-    """
-
-    def __init__(self, engine: Engine, services: Iterable[str], borrowed: str = "") -> None:
-        self.engine, self.services, self.borrowed = engine, tuple(services), borrowed
+    def __init__(self, engine: Engine, services: Iterable[str]) -> None:
+        self.engine, self.services = engine, tuple(services)
         self.seconds: dict[str, float] = {}
         self._failure: BaseException | None = None
         self._step: subprocess.Popen[str] | None = None
@@ -42,8 +39,7 @@ class Builder:
 
     def start(self) -> None:
         """Begin."""
-        if not self.borrowed:
-            self._thread.start()
+        self._thread.start()
 
     def _work(self) -> None:
         try:
@@ -94,7 +90,7 @@ class Builder:
 
     def hand_over(self, cluster: Cluster, names: Iterable[str]) -> None:
         """Load images into the node. Layers that they share travel once."""
-        line = ["docker", "--host", self.borrowed or self.engine.url, "save", *names]
+        line = ["docker", "--host", self.engine.url, "save", *names]
         with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as archive:
             try:
                 cluster.load(archive)

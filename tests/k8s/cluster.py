@@ -31,6 +31,7 @@ class Cluster:
     def __init__(self, script: Path, folder: Path, borrowed: bool = False) -> None:
         self.script, self.folder, self.borrowed = script, folder, borrowed
         self._name = f"rollstream-{folder.parent.name}"
+        self._holder = folder / "apart.pid"
         self._apart: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -41,6 +42,8 @@ class Cluster:
         assert self._apart.stderr is not None
         if self._apart.stdout.readline() != "ready\n":
             raise Refused(f"no namespaces of its own for the cluster: {self._apart.stderr.read()[-600:]}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._holder.write_text(str(self._apart.pid))
         self._script("start", timeout_s=180)
 
     def stop(self) -> None:
@@ -59,12 +62,12 @@ class Cluster:
 
     def line(self, verb: str, *arguments: str) -> list[str]:
         """The command line that does something with this cluster. Raises Refused before `start`."""
-        if self.borrowed:
-            return [str(self.script), verb, str(self.folder), *arguments]
-        if self._apart is None:
+        plain = [str(self.script), verb, str(self.folder), *arguments]
+        if self.borrowed and not self._holder.exists():
+            return plain
+        if not self._holder.exists():
             raise Refused("the cluster was not started")
-        apart = ["nsenter", "--mount", "--cgroup", "--target", str(self._apart.pid)]
-        return [*apart, str(self.script), verb, str(self.folder), *arguments]
+        return ["nsenter", "--mount", "--cgroup", "--target", self._holder.read_text(), *plain]
 
     def keda(self) -> None:
         """Install KEDA and wait until it serves metrics."""
@@ -77,7 +80,7 @@ class Cluster:
     def _script(self, verb: str, *arguments: str, timeout_s: float) -> str:
         return finish(spawn(self.line(verb, *arguments)), timeout_s)
 
-    def kubectl(self, *arguments: str, timeout_s: float = 30, given: str | None = None) -> str:
+    def kubectl(self, *arguments: str, timeout_s: float = 60, given: str | None = None) -> str:
         """What kubectl prints; `given` is its standard input. Raises Refused."""
         stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
         return finish(spawn(self.line("ctl", *arguments), stdin=stdin), timeout_s, given)

@@ -25,9 +25,9 @@ WANTED = "ROLLSTREAM_TEST_K8S"
 """Environment variable that asks for these tests (they take minutes) and names a folder for what they start."""
 CLUSTER, ENGINE = "cluster", "engine"
 """What lies in that folder."""
-BORROWED_CLUSTER, BORROWED_ENGINE = "ROLLSTREAM_TEST_K8S_CLUSTER", "ROLLSTREAM_TEST_K8S_ENGINE"
-"""Environment variables for whoever works on these tests: folder of a running cluster, address of an engine that has
-all images. Neither is started nor stopped then, and what is deployed is removed again."""
+BORROWED = "ROLLSTREAM_TEST_K8S_CLUSTER"
+"""Environment variable for whoever works on these tests: folder of a running cluster that has all images, KEDA and
+Strimzi's definitions. Nothing is built or stopped then, and what is deployed stays there."""
 NAMESPACES = ("rs-test", "rs-test-sandbox")
 RUN_ID = "k8s"
 HERE = Path(__file__).parent
@@ -44,6 +44,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ORDER.index(item.path.stem) if item.path.stem in ORDER else -1)
 
 
+_shown: set[tuple[str, str]] = set()
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     """A failed test shows what the cluster says about its pods."""
@@ -52,7 +55,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     cluster = getattr(item.session, "rollstream_cluster", None)
     if report.failed and HERE in item.path.parents:
         say(f"FAILED {item.name} ({report.when}): {call.excinfo.exconly()[:600] if call.excinfo else ''}")
-        if cluster is not None:
+        if cluster is not None and (report.when, str(call.excinfo)) not in _shown:
+            _shown.add((report.when, str(call.excinfo)))  # a fixture that failed fails every test that wants it
             report.sections.append(("the cluster", "\n".join(evidence(cluster, namespace) for namespace in NAMESPACES)))
 
 
@@ -74,9 +78,10 @@ def scratch() -> Path:
 @pytest.fixture(scope="session")
 def builder(scratch: Path) -> Iterator[Builder]:
     """The images, under construction from now on."""
-    made = Builder(Engine(scratch / ENGINE), SERVICES, os.environ.get(BORROWED_ENGINE, ""))
+    made = Builder(Engine(scratch / ENGINE), SERVICES)
     try:
-        made.start()
+        if not os.environ.get(BORROWED):
+            made.start()
         yield made
     finally:
         made.stop()
@@ -85,14 +90,14 @@ def builder(scratch: Path) -> Iterator[Builder]:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest, scratch: Path, builder: Builder) -> Iterator[Cluster]:
     """A node with Strimzi's definitions and KEDA running; images are built meanwhile."""
-    borrowed = os.environ.get(BORROWED_CLUSTER)
+    borrowed = os.environ.get(BORROWED)
     started = Cluster(SHARED / "kube" / "kube.sh", Path(borrowed or scratch / CLUSTER), bool(borrowed))
     try:
         if not borrowed:
             with timed("starting the cluster"):
                 started.start()
             with timed("installing KEDA and Strimzi's definitions"):
-                started.kubectl("apply", "--server-side", "-f", str(SHARED / "kube" / "crds"), timeout_s=60)
+                started.kubectl("apply", "--server-side", "-f", str(SHARED / "kube" / "crds"), timeout_s=120)
                 started.keda()
         request.session.rollstream_cluster = started  # type: ignore[attr-defined]  # for the report above
         yield started
@@ -123,18 +128,18 @@ def new_images() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def run(cluster: Cluster, builder: Builder, bootstrap: str, table: Table) -> Iterator[Run]:
     """The test's overlay, deployed, prepared, ready, and two updates on its way."""
-    with timed("waiting for the images"):
-        builder.finish()
-    with timed("loading the images into the node"):
-        services = [image(service, tag) for tag in (NOW, NEXT) for service in SERVICES]
-        builder.hand_over(cluster, [*services, image("prepare", NOW), *SERVERS])
+    if not cluster.borrowed:
+        with timed("waiting for the images"):
+            builder.finish()
+        with timed("loading the images into the node"):
+            services = [image(service, tag) for tag in (NOW, NEXT) for service in SERVICES]
+            builder.hand_over(cluster, [*services, image("prepare", NOW), *SERVERS])
     with contextlib.ExitStack() as cleanup:
-        cleanup.callback(forget, cluster)
         pods = PodWatch(cluster)
         cleanup.callback(pods.close)
         applied = time.monotonic()
         with timed("applying the overlay"):
-            cluster.kubectl("apply", "-k", str(HERE / "overlay"), timeout_s=60)
+            cluster.kubectl("apply", "-k", str(HERE / "overlay"), timeout_s=180)
         line = cluster.inside(NAMESPACES[0], sys.executable, "-m", "tests.k8s.outside", "watch", bootstrap, RUN_ID)
         outside = Outside(line)
         cleanup.callback(outside.close)
@@ -151,9 +156,3 @@ def run(cluster: Cluster, builder: Builder, bootstrap: str, table: Table) -> Ite
         with timed("waiting for two updates"):
             deployed.progress(2)
         yield deployed
-
-
-def forget(cluster: Cluster) -> None:
-    """Take what was deployed out of a cluster that goes on; one of our own goes as a whole."""
-    if cluster.borrowed:
-        cluster.kubectl("delete", "namespace", "--ignore-not-found", "--wait=false", *NAMESPACES)
