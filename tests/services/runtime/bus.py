@@ -26,7 +26,7 @@ RUN = loop_bench.RUN
 SHORT_SESSION_MS = 6000 if os.environ.get("KAFKA_BOOTSTRAP") else 1000
 
 
-def wait_for(condition, seconds=20.0, what=""):
+def wait_for(condition, seconds=60.0, what=""):
     """Poll a condition to a deadline; the last value goes into the failure."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
