@@ -18,9 +18,11 @@ from tests.e2e.conftest import running, tiny
 
 SCALED = ("sampler", "sandbox", "verifier", "closure", "admission", "recorder")
 SESSION_S = 3.0
+PATIENCE_S = 180.0
+"""A shared machine may be slow; how quick things are is measured elsewhere."""
 UPDATES = 1_000_000
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def updates(live) -> int:
 
 def goes_on(live, after: str, more: int = 2) -> None:
     before = updates(live)
-    live.until(lambda: updates(live) >= before + more, 90, f"{more} more updates after {after}")
+    live.until(lambda: updates(live) >= before + more, PATIENCE_S, f"{more} more updates after {after}")
 
 
 def start(live, instances: dict[str, str], module: str = "services.cli") -> None:
@@ -55,7 +57,7 @@ def start(live, instances: dict[str, str], module: str = "services.cli") -> None
     stack: Stack = live.stack
     for name, service in instances.items():
         stack.supervisor.start(dataclasses.replace(stack.process(name, service), module=module))
-    stack.supervisor.wait_ready(list(instances), 90)
+    stack.supervisor.wait_ready(list(instances), PATIENCE_S)
 
 
 def test_two_of_each_share_the_partitions(live):
@@ -102,7 +104,7 @@ def test_each_is_rolled_and_half_of_them_to_the_minor_version_before(live, mark)
 def test_at_the_end_nothing_is_lost_and_nothing_twice(live):
     supervisor = live.stack.supervisor
     supervisor.stop([["dispatch"]])
-    goes_by = time.monotonic() + 60
+    goes_by = time.monotonic() + PATIENCE_S
 
     def settled() -> bool:
         report = reckon(live.stack.cluster, deadline_s=180)
