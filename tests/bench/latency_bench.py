@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import json
 import shutil
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -156,7 +157,10 @@ def main() -> None:
     for turn in range(args.rounds):
         for name in names if turn % 2 == 0 else names[::-1]:
             with tempfile.TemporaryDirectory() as folder, broker(name, Path(folder)) as bootstrap:
-                found[name] += measure(Path(folder) / "run", bootstrap, args.groups)
+                ways_now = measure(Path(folder) / "run", bootstrap, args.groups)
+            found[name] += ways_now
+            median = quantile([way.whole for way in ways_now], 0.5)
+            print(f"round {turn + 1}, {name}: {len(ways_now)} groups, p50 {median:.0f} ms", file=sys.stderr, flush=True)
     numbers = {key: value for name in names for key, value in figures(name, found[name]).items()}
     if args.json:
         print(json.dumps(numbers))
