@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 import tomllib
 
 from tests.infra.images.dockerfile import ROOT, parts
@@ -99,6 +100,24 @@ def check_start(images: Images, service: str) -> None:
     assert lines[0].startswith("rollstream: kafka.bootstrap is empty"), said.stderr
     assert lines[-1].strip().startswith("what to do:")
     assert "Traceback" not in said.stderr
+
+
+def check_wait(images: Images, service: str) -> None:
+    """With an address where nobody answers it waits and says so, as the container's first process, until SIGTERM."""
+    given = ("--env", "ROLLSTREAM_KAFKA__BOOTSTRAP=127.0.0.1:9")
+    started = images.docker("run", "--detach", *CAREFUL, *given, images.name(service))
+    assert started.returncode == 0, started.stderr
+    container = started.stdout.strip()
+    try:
+        end = time.monotonic() + 60
+        while "waiting for the broker" not in images.docker("logs", container).stderr:
+            assert time.monotonic() < end, images.docker("logs", container)
+            time.sleep(0.2)
+        images.docker("stop", "--time", "30", container)
+        state = images.docker("inspect", "--format", "{{.State.ExitCode}}", container).stdout.strip()
+        assert state == "0", images.docker("logs", container)
+    finally:
+        images.docker("rm", "--force", container)
 
 
 def check_contents(images: Images, service: str) -> None:

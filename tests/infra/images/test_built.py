@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra.images.built import Images, check_contents, check_description, check_start
+from tests.infra.images.built import Images, check_contents, check_description, check_start, check_wait
 from tests.infra.images.dockerfile import IMAGES, ROOT, parts, targets
 from tests.services.docker_engine import private_engine
 
@@ -51,6 +51,7 @@ def test_an_image_is_small_and_says_what_it_is(images: Images, name: str) -> Non
 @pytest.mark.parametrize("name", LIGHT)
 def test_an_image_starts_without_root_rights_or_a_writable_disk(images: Images, name: str) -> None:
     check_start(images, name)
+    check_wait(images, name)
 
 
 @pytest.mark.parametrize("name", LIGHT)
