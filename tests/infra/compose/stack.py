@@ -37,7 +37,7 @@ class Stack:
     def __init__(self, compose: list[str], engine: str, project: str, variables: Mapping[str, str]) -> None:
         self._compose = [*compose, "--project-name", project]
         self._engine = engine
-        self._variables = {**variables, "DOCKER_HOST": engine, "COMPOSE_PARALLEL_LIMIT": "4"}
+        self._variables = {**variables, "DOCKER_HOST": engine}
 
     def run(self, *arguments: str, timeout_s: float = 120, check: bool = True) -> subprocess.CompletedProcess[str]:
         """One compose command. Raises AssertionError with what it said when it fails and `check`."""

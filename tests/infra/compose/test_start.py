@@ -19,9 +19,10 @@ from tests.infra.compose.stack import FOLDER, Stack, command, environment
 
 IMAGES = "ROLLSTREAM_TEST_IMAGES"
 """Environment variable: address of a Docker Engine that holds the images under test."""
+TAG = os.environ.get("ROLLSTREAM_TEST_TAG", "dev")
 SERVICES = ("dispatch", "sampler", "sandbox", "verifier", "closure", "admission", "trainer", "gate", "recorder")
 SERVERS = {"KAFKA_IMAGE": "rollstream-kafka:test", "S3_IMAGE": "rollstream-s3:test"}
-NAMES = (*(f"rollstream-{name}:dev" for name in (*SERVICES, "prepare")), *SERVERS.values())
+NAMES = (*(f"rollstream-{name}:{TAG}" for name in (*SERVICES, "prepare")), *SERVERS.values())
 SHORT_RUN = """
 [model]
 hidden = 32
@@ -108,7 +109,7 @@ def stack() -> Iterator[Stack]:
         run.write_text((FOLDER / "run.toml").read_text() + SHORT_RUN)
         with networked_engine(folder / "engine") as engine:
             hand_over(source, engine)
-            made = Stack(compose, engine.url, "rstest", environment(secrets=secrets, run=run, **SERVERS))
+            made = Stack(compose, engine.url, "rstest", environment(secrets=secrets, run=run, tag=TAG, **SERVERS))
             try:
                 yield made
             finally:
@@ -124,7 +125,8 @@ def evidence(stack: Stack) -> str:
 
 def test_everything_gets_ready(stack):
     began = time.monotonic()
-    stack.run("up", "--detach", "--no-color", timeout_s=240)
+    up = stack.run("up", "--detach", "--no-color", timeout_s=400, check=False)
+    assert up.returncode == 0, f"{up.stderr}\n{evidence(stack)}"
 
     def all_ready() -> bool:
         return all(stack.health(name) == ["healthy"] for name in SERVICES if name != "dispatch")
@@ -179,11 +181,11 @@ def test_a_service_scales_and_one_that_is_killed_comes_back(stack):
 
 def test_the_run_ends_and_its_audit_balances(stack):
     until(lambda: stack.health("dispatch") == ["exited 0"], 240, "the end of the run", lambda: evidence(stack))
-    said = stack.run("run", "--rm", "-T", "rollstream", "audit", "--bootstrap", "kafka:9092", check=False)
+    said = stack.run("run", "--rm", "-T", "rollstream", "audit", check=False)
     assert said.returncode == 0, said.stdout + said.stderr
     print(f"\n{said.stdout}")
     updates = stack.run(
-        "run", "--rm", "-T", "rollstream", "tap", "training.update", "--bootstrap", "kafka:9092", "--from", "earliest",
+        "run", "--rm", "-T", "rollstream", "tap", "training.update", "--from", "earliest",
         "--json", "--limit", "8",
     )  # fmt: skip
     assert len([json.loads(line) for line in updates.stdout.splitlines() if line.startswith("{")]) == 8

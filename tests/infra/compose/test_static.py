@@ -55,7 +55,9 @@ def test_every_container_is_locked_down(name):
     assert container["read_only"] is True
     assert container["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in container["security_opt"]
-    assert container["tmpfs"] == ["/tmp:mode=1777,size=1g,exec" if name in JAILS | {"kafka"} else "/tmp:mode=1777,size=1g"]
+    assert container["tmpfs"] == [
+        "/tmp:mode=1777,size=1g,exec" if name in JAILS | {"kafka"} else "/tmp:mode=1777,size=1g"
+    ]
     assert container["mem_limit"]
     assert container["pids_limit"]
     assert container["logging"]["options"]["max-size"], "no log fills the disk"
