@@ -1,6 +1,6 @@
 """Packs installed libraries into wheels again: a machine that runs Rollstream builds its images without a download.
 
-PYTHON wheels.py FOLDER REQUIREMENTS [REQUIREMENT…]
+PYTHON -m infra.images.wheels FOLDER REQUIREMENTS [REQUIREMENT…]
 
 Run by the Python whose packages are taken. Prints the requirements that are not installed there, one a line: those have
 to be fetched. Files that no image keeps (see PRUNED in libraries.py) are left out, and nothing is compressed.
@@ -15,14 +15,14 @@ import zipfile
 from importlib import metadata
 from pathlib import Path
 
-from libraries import PRUNED, SEARCHED
+from infra.images.libraries import PRUNED, SEARCHED
 
 try:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 except ImportError:  # pip is there wherever packages were installed, and carries the same library
-    from pip._vendor.packaging.requirements import Requirement
-    from pip._vendor.packaging.utils import canonicalize_name
+    from pip._vendor.packaging.requirements import Requirement  # type: ignore[assignment]  # the same, elsewhere
+    from pip._vendor.packaging.utils import canonicalize_name  # type: ignore[assignment]  # the same, elsewhere
 
 
 def wanted(names: list[str]) -> list[Requirement]:

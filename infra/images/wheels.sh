@@ -28,7 +28,7 @@ theirs=$(docker run --rm --network none --entrypoint python3 "$base" -c 'import 
 echo "== wheels for $name in $wheels: Python $theirs, $torch"
 mkdir -p "$wheels"
 wanted=("$torch" "$here"/requirements/{light,jail,torch}.txt)
-mapfile -t missing < <("$python" "$here/wheels.py" "$wheels" pip "${wanted[@]}")
+mapfile -t missing < <(PYTHONPATH="$root" "$python" -m infra.images.wheels "$wheels" pip "${wanted[@]}")
 if [ -n "${missing[*]}" ]; then
   echo "   fetching ${missing[*]}"
   "$python" -m pip download --quiet --disable-pip-version-check --only-binary :all: --find-links "$wheels" --dest "$wheels" \

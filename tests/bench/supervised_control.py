@@ -8,11 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from infra.prepare.coldstart import cache_folder
 from infra.local.run import run as run_stack
 from infra.local.rundir import RunDir
 from infra.local.stack import read_json, readable
 from infra.local.watch import read_everything
+from infra.prepare.coldstart import cache_folder
 from schemas.policy import EvaluationResult, TrainingUpdate
 from schemas.rollout import RolloutRequested
 from services.runtime.store import open_store
