@@ -14,6 +14,8 @@ if [ -d /sys/fs/cgroup/memory ]; then
       cat "$place/cpuset.mems" >"$place/$name/cpuset.mems"
       echo 1 >"$place/$name/cgroup.clone_children"
     fi
+    # Processes of a group share what one process outside of it would get: it is many of them.
+    [ ! -f "$place/cpu.shares" ] || echo 20480 >"$place/$name/cpu.shares"
     echo $$ >"$place/$name/cgroup.procs"
   done
 fi

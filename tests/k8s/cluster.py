@@ -96,8 +96,9 @@ class Cluster:
             server = (self.folder / "resolv.conf").read_text().strip()
             search = " ".join(f"{prefix}svc.cluster.local" for prefix in (f"{namespace}.", ""))
             names.write_text(f"{server}\nsearch {search} cluster.local\noptions ndots:5\n")
-        mount = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
-        return self.line("exec", "unshare", "--mount", "sh", "-c", mount, str(names), *command)
+        # Entering another view of mounts is leaving the folder that one was in.
+        mount = 'mount --bind "$0" /etc/resolv.conf && cd "$1" && shift && exec "$@"'
+        return self.line("exec", "unshare", "--mount", "sh", "-c", mount, str(names), os.getcwd(), *command)
 
 
 def spawn(line: Sequence[str], **streams: Any) -> subprocess.Popen[str]:
