@@ -13,9 +13,10 @@ from services.recorder.names import Lost
 from services.runtime.clock import Deadline
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.loop import run_service
+from services.runtime.prepared import GRANT_S
 from services.runtime.process import SAY_EVERY_S, ServiceProcess
 from services.runtime.settings import RunSettings
-from services.runtime.store import MissingBucket, ObjectStore
+from services.runtime.store import MissingBucket, ObjectStore, StoreDenied
 
 FETCH_BYTES = 1024 * 1024
 """Nobody waits for a recorded record: a fetch takes a second's worth, and costs the broker a fraction of many small
@@ -47,13 +48,19 @@ def spec_of(settings: RunSettings) -> ServiceSpec:
 
 
 def _opened(context: ServiceContext) -> ObjectStore:
-    """The store, as soon as there is its bucket: whoever prepares the run makes it, and topics may be there before."""
+    """The store, as soon as there is its bucket and the right to it: whoever prepares the run makes both.
+
+    Raises UserError after `runtime.prepared_s` without a bucket, or a minute without the right.
+    """
     deadline = Deadline(context.clock, context.settings.runtime.prepared_s)
+    granted = Deadline(context.clock, GRANT_S)
     while True:
         try:
             return context.store
-        except MissingBucket as e:
-            if deadline.passed or context.stop.is_set():
+        except (MissingBucket, StoreDenied) as e:
+            if isinstance(e, MissingBucket):
+                granted = Deadline(context.clock, GRANT_S)
+            if deadline.passed or granted.passed or context.stop.is_set():
                 raise
             context.log.warning("waiting for the bucket", error=str(e))
             context.stop.wait(SAY_EVERY_S)

@@ -17,7 +17,7 @@ from services.runtime.store_rights import RIGHTS
 
 FORMAT = "rollstream.prepared/1"
 _LOOK_S = 1.0
-_GRANT_S = 60.0
+GRANT_S = 60.0
 """A bucket is there a moment before its policy is: for so long a right that is missing is waited for."""
 
 
@@ -80,7 +80,7 @@ def completed(process: ServiceProcess) -> RunSettings:
     if settings.taskset_digest or not settings.store.url or not wanted_by(service, settings.run_id):
         return settings
     deadline = Deadline(process.clock, settings.runtime.prepared_s)
-    granted = Deadline(process.clock, _GRANT_S)
+    granted = Deadline(process.clock, GRANT_S)
     store: ObjectStore | None = None
     said = float("-inf")
     while True:
@@ -94,7 +94,7 @@ def completed(process: ServiceProcess) -> RunSettings:
                 return found.complete(settings)
         except (StoreUnavailable, MissingBucket) as e:
             why = e.what
-            granted = Deadline(process.clock, _GRANT_S)
+            granted = Deadline(process.clock, GRANT_S)
         except StoreDenied as e:
             if granted.passed:
                 raise

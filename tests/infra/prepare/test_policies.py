@@ -70,7 +70,7 @@ def test_a_service_that_comes_between_bucket_and_policy_waits_for_its_right(run,
 
 
 def test_a_right_that_nobody_gives_is_told_as_such(run, monkeypatch):
-    monkeypatch.setattr(prepared, "_GRANT_S", 0.5)
+    monkeypatch.setattr(prepared, "GRANT_S", 0.5)
     monkeypatch.setattr(prepared, "_LOOK_S", 0.1)
     _stores(run, Options(create_buckets=True), Log("prepare", run.run_id))
     with pytest.raises(UserError, match="may not do this"):
