@@ -139,7 +139,7 @@ def run(cluster: Cluster, builder: Builder, bootstrap: str, table: Table) -> Ite
         cleanup.callback(pods.close)
         applied = time.monotonic()
         with timed("applying the overlay"):
-            cluster.kubectl("apply", "-k", str(HERE / "overlay"), timeout_s=180)
+            cluster.kubectl("apply", "--server-side", "-k", str(HERE / "overlay"), timeout_s=180)
         line = cluster.inside(NAMESPACES[0], sys.executable, "-m", "tests.k8s.outside", "watch", bootstrap, RUN_ID)
         outside = Outside(line)
         cleanup.callback(outside.close)

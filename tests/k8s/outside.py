@@ -79,16 +79,21 @@ class Recovery:
 
 
 def recovery(samples: list[Sample], service: str, began: float, calm_s: float = 8.0) -> Recovery:
-    """How the lag of `service` went from `began` on; usual is the most that it was in `calm_s` seconds before."""
+    """How the lag of `service` went from `began` on.
+
+    Usual is the most that it was in `calm_s` seconds before and a quarter more: it goes up and down with the work that
+    is under way, none of which is committed before it is done.
+    """
     lag = [(s.at, s.lag.get(service, 0)) for s in samples]
     before = max((n for at, n in lag if began - calm_s <= at < began), default=0)
+    usual = before + before // 4 + 5
     later = [(at, n) for at, n in lag if at >= began]
     if not later:
         return Recovery(before, 0, None)
     peak_at, peak = max(later, key=lambda pair: pair[1])
-    if peak <= before:
+    if peak <= usual:
         return Recovery(before, peak, 0.0)
-    back = next((at - began for at, n in later if at >= peak_at and n <= before), None)
+    back = next((at - began for at, n in later if at >= peak_at and n <= usual), None)
     return Recovery(before, peak, back)
 
 

@@ -81,6 +81,11 @@ class Run:
         self.kubectl(service, "set", "image", workload.name, f"service={image}")
         self.kubectl(service, "rollout", "status", workload.name, f"--timeout={_READY_S}s", timeout_s=_READY_S + 10)
         took = time.monotonic() - began
+
+        def replaced() -> bool:
+            return all(life.image == image for life in self.pods.standing(service))
+
+        until(replaced, 30, f"the old pods of {service} asked to go", every_s=0.1)
         asked = [self.pods.lives[uid].name for uid in others if self.pods.lives[uid].asked is not None]
         assert not asked, f"rolling {service} took other pods with it: {asked}"
         return took, self.recovered(service, began)

@@ -21,8 +21,8 @@ def samples(lags, service="verifier", began=100.0):
 @pytest.mark.parametrize(
     ("lags", "expected"),
     [
-        ([3, 5, 4, 2, 5, 20, 40, 9, 5, 4], Recovery(5, 40, 3.0)),
-        ([3, 5, 4, 2, 5, 2, 3, 5, 1, 0], Recovery(5, 5, 0.0)),
+        ([3, 5, 4, 2, 5, 20, 40, 12, 11, 4], Recovery(5, 40, 3.0)),
+        ([3, 5, 4, 2, 5, 2, 3, 5, 11, 0], Recovery(5, 11, 0.0)),
         ([3, 5, 4, 2, 5, 20, 40, 50, 60, 70], Recovery(5, 70, None)),
         ([3, 5, 4, 2, 5, 20, 4, 30, 20, 1], Recovery(5, 30, 4.0)),
         ([3, 5, 4, 2, 5], Recovery(5, 0, None)),
