@@ -121,10 +121,12 @@ class Run:
         how = ["--grace-period=0", "--force"] if force else ["--wait=false"]
         self.cluster.kubectl("-n", pod.namespace, "delete", "pod", pod.name, *how)
 
-    def scale(self, service: str, replicas: int) -> None:
-        """Say how many pods a service shall have, and wait until it has just these, ready."""
-        self.kubectl(service, "scale", self.workloads[service].name, f"--replicas={replicas}")
-        until(lambda: self.replicas(service) == replicas, _READY_S, f"{replicas} ready pods of {service}")
+    def scale(self, replicas: int, *services: str) -> None:
+        """Say how many pods each of these services shall have, and wait until it has just these, ready."""
+        for service in services:
+            self.kubectl(service, "scale", self.workloads[service].name, f"--replicas={replicas}")
+        for service in services:
+            until(lambda s=service: self.replicas(s) == replicas, _READY_S, f"{replicas} ready pods of {service}")
 
     def replicas(self, service: str) -> int:
         """Ready pods of a service that nobody has asked to go."""

@@ -19,8 +19,7 @@ PLAIN, SCALED = (Path(__file__).with_name(name) for name in ("overlay", "overlay
 @pytest.mark.timeout(300)
 def test_scaled_up_and_down_by_hand(run):
     for replicas in (3, 1):
-        for service in ELASTIC:
-            run.scale(service, replicas)
+        run.scale(replicas, *ELASTIC)
         run.progress(1)
     run.settled()
 
@@ -38,13 +37,12 @@ def scaled_objects(run):
     objects = yaml.safe_dump_all([thing for thing in scaled if named(thing) not in there])
     yield lambda: run.cluster.kubectl("apply", "-f", "-", given=objects)
     run.cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", given=objects, timeout_s=70)
-    for service in ELASTIC:
-        run.scale(service, 1)
+    run.scale(1, *ELASTIC)
 
 
 @pytest.mark.timeout(300)
 def test_keda_scales_the_verifier_up_on_a_backlog_and_down_after_it(run, scaled_objects):
-    run.scale("verifier", 0)
+    run.scale(0, "verifier")
     until(lambda: run.outside.latest.lag.get("verifier", 0) >= BACKLOG, 120, f"{BACKLOG} trials without a verdict")
     backlog = run.outside.latest.lag["verifier"]
     began = time.monotonic()
