@@ -54,5 +54,5 @@ def of_a_running_stack(root: Path) -> Samples:
             for family in text_string_to_metric_families(page):
                 declared.add(f"{family.name}_total" if family.type == "counter" else family.name)
                 series += [(sample.name, sample.labels) for sample in family.samples]
-    assert {labels["service"] for name, labels in series if name == "rlvr_ready"} >= set(settings.scale.model_fields)
+    assert {labels["service"] for name, labels in series if name == "rlvr_ready"} >= set(type(settings.scale).model_fields)
     return Samples(tuple(series), frozenset(declared))

@@ -96,7 +96,9 @@ def test_every_alert_has_a_severity_and_its_section_of_the_operations_page():
 def selectors(expression: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Metric name and equality matchers of every selector in an expression."""
     bare = re.sub(r"\b(by|on|group_right|group_left)\s*\([^)]*\)", r"\1", expression)
-    for name, matchers in re.findall(r"\b([a-z_]+)\b(?!\s*\()(?:\{([^}]*)\})?", re.sub(r"\[[^\]]*\]|\d\w*", "", bare)):
+    # Ranges and numbers go, but not those inside a label's value.
+    bare = re.sub(r'("[^"]*")|\[[^\]]*\]|\b\d\w*', lambda found: found[1] or "", bare)
+    for name, matchers in re.findall(r"\b([a-z_]+)\b(?!\s*\()(?:\{([^}]*)\})?", bare):
         if name not in WORDS and f'"{name}' not in expression and f"{name}=" not in expression:
             yield name, dict(re.findall(r'(\w+)="([^"]*)"', matchers))
 
