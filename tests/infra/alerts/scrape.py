@@ -45,14 +45,13 @@ def of_a_running_stack(root: Path) -> Samples:
     with running(settings) as stack:
         stack.until(lambda: stack.count(GroupClosed) > 0, 90, "the first closed group")
         for process in stack.stack.supervisor.processes.values():
-            ready = process.ready() or {}
-            if "health_port" not in ready:
+            told = process.ready() or {}
+            if "health_port" not in told:
                 continue  # the broker
-            page = (
-                urllib.request.urlopen(f"http://127.0.0.1:{ready['health_port']}/metrics", timeout=10).read().decode()
-            )
+            page = urllib.request.urlopen(f"http://127.0.0.1:{told['health_port']}/metrics", timeout=10).read().decode()
             for family in text_string_to_metric_families(page):
                 declared.add(f"{family.name}_total" if family.type == "counter" else family.name)
                 series += [(sample.name, sample.labels) for sample in family.samples]
-    assert {labels["service"] for name, labels in series if name == "rlvr_ready"} >= set(type(settings.scale).model_fields)
+    ready = {labels["service"] for name, labels in series if name == "rlvr_ready"}
+    assert ready >= set(type(settings.scale).model_fields)
     return Samples(tuple(series), frozenset(declared))
