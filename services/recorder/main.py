@@ -10,10 +10,9 @@ from schemas.topics import ALL, BY_NAME, Topic, dead_letter
 from services.recorder.core import Limits, RecorderCore
 from services.recorder.keeper import Keeper
 from services.recorder.names import Lost
-from services.runtime.clock import Deadline
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.loop import run_service
-from services.runtime.prepared import GRANT_S
+from services.runtime.prepared import BucketPatience
 from services.runtime.process import SAY_EVERY_S, ServiceProcess
 from services.runtime.settings import RunSettings
 from services.runtime.store import MissingBucket, ObjectStore, StoreDenied
@@ -48,22 +47,20 @@ def spec_of(settings: RunSettings) -> ServiceSpec:
 
 
 def _opened(context: ServiceContext) -> ObjectStore:
-    """The store, as soon as there is its bucket and the right to it: whoever prepares the run makes both.
+    """The store, as soon as there is its bucket and the right to it.
 
     Raises UserError after `runtime.prepared_s` without a bucket, or a minute without the right.
     """
-    deadline = Deadline(context.clock, context.settings.runtime.prepared_s)
-    granted = Deadline(context.clock, GRANT_S)
+    patience = BucketPatience(context.clock, context.settings.runtime.prepared_s)
     while True:
         try:
             return context.store
         except (MissingBucket, StoreDenied) as e:
-            if isinstance(e, MissingBucket):
-                granted = Deadline(context.clock, GRANT_S)
-            if deadline.passed or granted.passed or context.stop.is_set():
+            why = patience.bear(e)
+            if patience.over or context.stop.is_set():
                 raise
-            context.log.warning("waiting for the bucket", error=str(e))
-            context.stop.wait(SAY_EVERY_S)
+        context.log.warning("waiting for the bucket", error=why)
+        context.stop.wait(SAY_EVERY_S)
 
 
 def make_core(context: ServiceContext) -> RecorderCore:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from services.runtime.clock import Deadline
+from services.runtime.clock import Clock, Deadline
 from services.runtime.errors import UserError
 from services.runtime.process import SAY_EVERY_S, ServiceProcess
 from services.runtime.settings import RunSettings
@@ -70,6 +70,36 @@ def wanted_by(service: str, run_id: str) -> bool:
     return rights is not None and any(fnmatchcase(prepared_key(run_id), pattern) for pattern in rights.reads)
 
 
+class BucketPatience:
+    """How long a service that starts waits for the run's bucket and for its right to it: whoever prepares makes both.
+
+    A missing bucket may be waited for as long as `total_s`; a missing right for a minute after the bucket was seen.
+    """
+
+    def __init__(self, clock: Clock, total_s: float) -> None:
+        self._clock = clock
+        self._total = Deadline(clock, total_s)
+        self._granted = Deadline(clock, GRANT_S)
+
+    @property
+    def over(self) -> bool:
+        """Whether all of the time has passed."""
+        return self._total.passed
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left of it."""
+        return self._total.left()
+
+    def bear(self, error: StoreUnavailable | MissingBucket | StoreDenied) -> str:
+        """What to say while waiting on. Raises the error where a right was missing for too long."""
+        if not isinstance(error, StoreDenied):
+            self._granted = Deadline(self._clock, GRANT_S)
+        elif self._granted.passed:
+            raise error
+        return error.what
+
+
 def completed(process: ServiceProcess) -> RunSettings:
     """The process's settings, with what preparation fills in; waits for that, and says so.
 
@@ -79,8 +109,7 @@ def completed(process: ServiceProcess) -> RunSettings:
     settings, service = process.settings, process.service
     if settings.taskset_digest or not settings.store.url or not wanted_by(service, settings.run_id):
         return settings
-    deadline = Deadline(process.clock, settings.runtime.prepared_s)
-    granted = Deadline(process.clock, GRANT_S)
+    patience = BucketPatience(process.clock, settings.runtime.prepared_s)
     store: ObjectStore | None = None
     said = float("-inf")
     while True:
@@ -92,14 +121,9 @@ def completed(process: ServiceProcess) -> RunSettings:
             if found is not None:
                 process.log.info("prepared", task_set=found.taskset_digest, base=found.base_manifest)
                 return found.complete(settings)
-        except (StoreUnavailable, MissingBucket) as e:
-            why = e.what
-            granted = Deadline(process.clock, GRANT_S)
-        except StoreDenied as e:
-            if granted.passed:
-                raise
-            why = e.what
-        if deadline.passed:
+        except (StoreUnavailable, MissingBucket, StoreDenied) as e:
+            why = patience.bear(e)
+        if patience.over:
             raise UserError(
                 f"waited {settings.runtime.prepared_s:g} s for the run's preparation: {why}",
                 f"{prepared_key(settings.run_id)} in {settings.store.url}",
@@ -107,5 +131,5 @@ def completed(process: ServiceProcess) -> RunSettings:
             )
         if process.clock.monotonic() - said > SAY_EVERY_S:
             said = process.clock.monotonic()
-            process.log.warning("waiting for the preparation", why=why, left_s=round(deadline.left()))
+            process.log.warning("waiting for the preparation", why=why, left_s=round(patience.left_s))
         process.stop.wait(_LOOK_S)

@@ -19,6 +19,8 @@ LIMITS = Limits(memory_bytes=96 * MIB, processes=12, cpu_s=1)
 BOUNDS = trial.Bounds(LIMITS, call_cpu_s=0.1, wall_s=10.0)
 SHORT = replace(BOUNDS, wall_s=1.5)  # for what sleeps: no load of this machine makes that right
 
+ROOMY_S = 2.0  # CPU seconds of one call, where a row is not about time
+
 GOOD = "def add(a, b): return a + b\n"
 WRONG = "def add(a, b): return a - b\n"
 
@@ -93,7 +95,7 @@ def _check(kind: type[CheckSet] = CheckSet, **changes: Any) -> CheckSet:
     cases = tuple(Example((a, b), a + b) for a, b in [(2, 3), (-17, 400), (0, 0), (10**30, 1), (5, 5)])
     fields: dict[str, Any] = {
         "task_id": "attack/add", "problem": "attack/add", "entry": "add", "comparator": "exact", "evidence": "E2",
-        "cases_per_trial": 5, "fixed_cases": cases, "call_cpu_s": 0.1, "known_bad": (),
+        "cases_per_trial": 5, "fixed_cases": cases, "call_cpu_s": ROOMY_S, "known_bad": (),
     }  # fmt: skip
     return kind(**{**fields, **changes})
 
@@ -119,13 +121,20 @@ CHECKS: dict[str, CheckSet] = {
 }  # fmt: skip
 
 
+def roomy(bounds: trial.Bounds) -> trial.Bounds:
+    return replace(bounds, limits=replace(bounds.limits, cpu_s=8 * bounds.limits.cpu_s), call_cpu_s=ROOMY_S)
+
+
 def run(backend: Backend, attack: Attack, seed: int = 1, tries: int = 4) -> tuple[str, str]:
     """(outcome, cause) of one check run through the real trial and attribution.
 
     A host that is busy with other things may starve the jail of CPU: that is no verdict and is asked again with more
-    time, as the verifier itself does.
+    time, as the verifier itself does. A slow processor may use up the short limits that the rows about time want before
+    a row about something else gets to its point: that one is asked again with longer ones.
     """
     outcome, cause = attribute(facts(backend, attack, seed))
+    if cause == "cpu_limit" and "cpu_limit" not in attack.causes and attack.bounds.call_cpu_s < ROOMY_S:
+        return run(backend, replace(attack, bounds=roomy(attack.bounds)), seed, tries)
     if cause == "host_starved" and tries > 1:
         longer = replace(attack, bounds=replace(attack.bounds, wall_s=attack.bounds.wall_s * 2))
         return run(backend, longer, seed, tries - 1)

@@ -11,6 +11,7 @@ from infra.local.prepare import prepare
 from infra.local.rundir import RunDir
 from infra.local.stack import Stack
 from infra.local.watch import Watcher
+from services.runtime.ledger import audit
 from services.runtime.settings import RunSettings, load
 
 TINY_MODEL = {"hidden": 32, "layers": 1, "heads": 2, "feed_forward": 64}
@@ -77,6 +78,26 @@ def running(settings: RunSettings, services: tuple[str, ...] | None = None) -> I
         watcher = Watcher(stack.bootstrap)
         watcher.start()
         yield Running(stack, watcher)
+    finally:
+        if watcher is not None:
+            watcher.stop()
+        stack.close()
+
+
+def watched_to_its_end(run: RunDir, timeout_s: float = 200.0) -> list[object]:
+    """Start a run that was put back and wait until it is over, its audit balanced; all that its topics hold then."""
+    stack = Stack(run, run.settings())
+    watcher = None
+    try:
+        stack.start()
+        watcher = Watcher(stack.cluster)
+        watcher.start()
+        Running(stack, watcher).until(lambda: stack.finished, timeout_s, "the end of the run that was put back")
+        stack.stop_services()
+        watcher.settle()
+        result = audit(watcher.records)
+        assert result.balanced, "\n".join(result.lines())
+        return list(watcher.records)
     finally:
         if watcher is not None:
             watcher.stop()

@@ -6,12 +6,12 @@ import pytest
 
 from infra.local.backup import backup, restore
 from infra.local.rundir import RunDir
-from infra.local.stack import Stack, readable
-from infra.local.watch import Watcher, read_everything
+from infra.local.stack import readable
+from infra.local.watch import read_everything
 from schemas.policy import TrainingUpdate
 from services.runtime.errors import UserError
 from services.runtime.ledger import audit
-from tests.e2e.conftest import Running, running, tiny
+from tests.e2e.conftest import running, tiny, watched_to_its_end
 
 UPDATES = 8
 
@@ -45,23 +45,7 @@ def test_a_live_run_is_copied_and_goes_on_elsewhere(cache, tmp_path):
     assert audit(before).balanced
     done = updates(before)
     assert 3 <= len(done) < UPDATES
-    run = RunDir(restored)
-    stack = Stack(run, run.settings())
-    watcher = None
-    try:
-        stack.start()
-        watcher = Watcher(stack.cluster)
-        watcher.start()
-        Running(stack, watcher).until(lambda: stack.finished, 120, "the end of the restored run")
-        stack.stop_services()
-        watcher.settle()
-        result = audit(watcher.records)
-        assert result.balanced, "\n".join(result.lines())
-        assert updates(watcher.records) == list(range(1, UPDATES + 1))
-    finally:
-        if watcher is not None:
-            watcher.stop()
-        stack.close()
+    assert updates(watched_to_its_end(RunDir(restored))) == list(range(1, UPDATES + 1))
 
 
 def test_what_is_no_backup_and_where_a_run_stands_already(tmp_path):

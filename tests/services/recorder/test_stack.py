@@ -4,16 +4,13 @@ import pytest
 
 from infra.local.recorded import put_back
 from infra.local.rundir import RunDir
-from infra.local.stack import Stack
-from infra.local.watch import Watcher
 from schemas.policy import TrainingUpdate
 from services.recorder.main import keyed
 from services.recorder.reading import look, records
 from services.runtime.archive import read_raw, spans
-from services.runtime.ledger import audit
 from services.runtime.store import open_store
 from services.runtime.topics_admin import declared
-from tests.e2e.conftest import Running, cache, running, tiny  # noqa: F401  # a fixture
+from tests.e2e.conftest import cache, running, tiny, watched_to_its_end  # noqa: F401  # a fixture
 
 UPDATES = 8
 
@@ -44,21 +41,6 @@ def test_a_run_that_lost_its_topics_goes_on_from_what_was_recorded(cache, tmp_pa
     kept = look(store, "tiny", keyed)
     assert {tuple(at): list(records(store, "tiny", each)) for at, each in kept.items()} == there
     assert put_back(run.root, None, tmp_path / "again") == 0
-    again = RunDir(tmp_path / "again")
-    stack = Stack(again, again.settings())
-    watcher = None
-    try:
-        stack.start()
-        watcher = Watcher(stack.cluster)
-        watcher.start()
-        Running(stack, watcher).until(lambda: stack.finished, 200, "the end of the run")
-        stack.stop_services()
-        watcher.settle()
-        result = audit(watcher.records)
-        assert result.balanced, "\n".join(result.lines())
-        done = [r.policy_version for r in watcher.records if isinstance(r, TrainingUpdate)]
-        assert done == list(range(1, UPDATES + 1))
-    finally:
-        if watcher is not None:
-            watcher.stop()
-        stack.close()
+    ended = watched_to_its_end(RunDir(tmp_path / "again"))
+    done = [r.policy_version for r in ended if isinstance(r, TrainingUpdate)]
+    assert done == list(range(1, UPDATES + 1))

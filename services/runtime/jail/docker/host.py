@@ -374,6 +374,8 @@ def _connect(url: str, runtime: str) -> tuple[Any, Mapping[str, Any]]:
         )
     try:
         api = APIClient(base_url=url, version="auto", timeout=_CALL_S)
+        # No proxy stands before an engine; looking for one reads and writes the environment, which threads share.
+        api.trust_env = False
         info = api.info()
     except (DockerException, OSError) as error:
         raise UserError(
