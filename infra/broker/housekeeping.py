@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from infra.broker import compaction
+from infra.broker.awake import Awake
 from infra.broker.log import PartitionLog, wall_ms
 from infra.broker.members import GroupState
 from infra.broker.segment import Segment
@@ -24,10 +25,12 @@ class Housekeeping:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._awake = Awake(broker.settings.data, wall_ms())
         self._task: asyncio.Task[None] | None = None
         self._stopping = threading.Event()
 
     def start(self) -> None:
+        self._mark()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -36,10 +39,18 @@ class Housekeeping:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            self._mark()
+
+    def _mark(self) -> None:
+        try:
+            self._awake.mark(wall_ms())
+        except OSError as error:
+            self._broker.storage_trouble("marking the time", error)
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._broker.settings.housekeeping_seconds)
+            self._mark()
             for connection in tuple(self._broker.connections):
                 connection.trim()
             self._drop_empty_groups()
@@ -58,7 +69,7 @@ class Housekeeping:
         active = log.segments[-1]
         if active.size and now - active.opened_ms > log.config.segment_ms:
             log.roll()
-        log.retain(now)
+        log.retain(now - self._awake.slept_ms)
         for segment in log.segments[:-1]:
             if log.is_removed():
                 return

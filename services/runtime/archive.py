@@ -7,11 +7,13 @@ again, and a number that compaction removed is filled by a copy of the record af
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
@@ -23,6 +25,7 @@ from services.runtime.store import ObjectStore
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 SILENT_MS = 30_000
+HOUR_MS = 3600 * 1000
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,8 @@ class Restorer:
         except KafkaError as e:
             raise UserError(f"no broker answers: {e}", said(cluster), "start it, or correct the address") from e
         self._failures: list[BaseException] = []
+        self._retention: dict[str, int] = {}
+        self._ages: dict[str, int] = {}
 
     def partition(self, topic: str, number: int, span: Span, records: Iterator[Raw]) -> int:
         """Fill one empty partition so that every record has its old offset; returns how many were written."""
@@ -142,6 +147,7 @@ class Restorer:
         last = blank
         at = written = 0
         for record in records:
+            self._keep(topic, record.timestamp_ms)
             while at < record.offset:
                 self._send(topic, number, record if at >= span.first else blank)
                 at += 1
@@ -157,6 +163,34 @@ class Restorer:
         if gone:
             self._admin.delete_records({TopicPartition(topic, number): gone}, timeout_ms=SILENT_MS)
         return written
+
+    def _keep(self, topic: str, timestamp_ms: int) -> None:
+        """Raise the topic's retention by the age of a record, which keeps its own time.
+
+        Else what is put back after its time would be gone again within minutes. Raises UserError.
+        """
+        age_ms = time.time_ns() // 1_000_000 - timestamp_ms
+        if timestamp_ms <= 0 or age_ms <= self._ages.get(topic, HOUR_MS):
+            return
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        try:
+            if topic not in self._retention:
+                found = self._admin.describe_configs([resource], config_filter="all")["topic"][topic]
+                deletes = "delete" in found["cleanup.policy"]["value"]
+                self._retention[topic] = int(found["retention.ms"]["value"]) if deletes else -1
+            self._ages[topic] = (
+                age_ms + HOUR_MS
+            )  # those after it, which may be a little older, need no change of their own
+            if self._retention[topic] >= 0:
+                wanted = {"retention.ms": str(self._retention[topic] + self._ages[topic])}
+                resource = ConfigResource(ConfigResourceType.TOPIC, topic, wanted)
+                said_so = self._admin.alter_configs([resource])["topic"][topic]
+                if said_so != "OK":
+                    raise UserError(
+                        f"{topic} cannot keep its old records: {said_so}", said(self._cluster), "see its log"
+                    )
+        except KafkaError as e:
+            raise UserError(f"the broker does not answer: {e}", said(self._cluster), "see the broker's log") from e
 
     def _send(self, topic: str, number: int, record: Raw) -> None:
         future = self._producer.send(

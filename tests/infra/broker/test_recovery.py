@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -248,3 +249,22 @@ def test_groups_live_through_a_kill(tmp_path: Path) -> None:
         assert member.group_metadata().generation_id == generation
         assert member.committed(TopicPartition("t", 0)) == 1
         member.close()
+
+
+@pytest.mark.parametrize("slept", [True, False])
+def test_the_time_without_a_broker_does_not_age_records(tmp_path: Path, slept: bool) -> None:
+    """A run's folder that is opened ten days later still has its week of records; ten days awake take them."""
+    data, ago = tmp_path / "data", int(time.time() * 1000) - 10 * 24 * 3600 * 1000
+    with running_broker(data, housekeeping_ms=3_600_000) as live:
+        admin = KafkaAdminClient(bootstrap_servers=live.bootstrap)
+        admin.create_topics([NewTopic("t", 1, 1)])
+        admin.close()
+        RawClient(live.bootstrap).produce("t", batch([b"old"], timestamps=[ago]))
+    if slept:  # as if it had ended right after that
+        (data / "awake").write_text(json.dumps({"seen_ms": ago, "slept_ms": 0}))
+    with running_broker(data, housekeeping_ms=50) as live:
+        time.sleep(0.3)
+        assert [record.value for record in read_all(live.bootstrap, "t")] == ([b"old"] if slept else [])
+    with running_broker(data, housekeeping_ms=50) as live:  # and it remembers what it slept
+        time.sleep(0.3)
+        assert [record.value for record in read_all(live.bootstrap, "t")] == ([b"old"] if slept else [])

@@ -33,7 +33,7 @@ def bootstrap(tmp_path_factory):
     if elsewhere := os.environ.get("KAFKA_BOOTSTRAP"):
         yield elsewhere
         return
-    with running_broker(tmp_path_factory.mktemp("bus") / "broker") as running:
+    with running_broker(tmp_path_factory.mktemp("bus") / "broker", housekeeping_ms=500) as running:
         yield running.bootstrap
 
 

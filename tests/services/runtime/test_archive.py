@@ -1,9 +1,12 @@
 """Archived topics come back at the same offsets, byte for byte, whatever the logs had lost by then."""
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from infra.broker.testing import running_broker
 from schemas.codec import ContractViolation
@@ -68,10 +71,26 @@ def test_records_return_at_their_old_offsets(bus, tmp_path):
         assert committed(other.bootstrap, [f"{RUN}.sandbox", "absent"]) == {f"{RUN}.sandbox": {(IN.name, cut): 5}}
 
 
-def test_numbers_that_compaction_removed_are_filled_by_repeats(bus, tmp_path):
-    del tmp_path
-    records = [Raw(1, 10, b"k", b"a", ()), Raw(4, 20, b"k", b"b", ())]
+def test_numbers_that_compaction_removed_are_filled_by_repeats(bus):
+    now = time.time_ns() // 1_000_000
+    records = [Raw(1, now - 10, b"k", b"a", ()), Raw(4, now, b"k", b"b", ())]
     with Restorer(bus.bootstrap) as restorer:
         assert restorer.partition(OUT.name, 1, Span(0, 6), iter(records)) == 2
     found = [raw.value for raw in read_raw(bus.bootstrap, OUT.name, 1, Span(0, 6))]
     assert found == [b"a", b"a", b"b", b"b", b"b", b"b"]
+
+
+def test_what_is_older_than_its_topic_keeps_anything_stays_when_it_is_put_back(bus):
+    """Records keep their own time; a copy of last month's run would else be gone at the broker's next look."""
+    then = time.time_ns() // 1_000_000 - 5 * OUT.retention_ms
+    records = [Raw(n, then + n, b"k", b"%d" % n, ()) for n in range(3)]
+    with Restorer(bus.bootstrap) as restorer:
+        restorer.partition(OUT.name, 0, Span(0, 3), iter(records))
+        restorer.partition(OUT.name, 1, Span(0, 3), iter(records))
+    admin = KafkaAdminClient(bootstrap_servers=bus.bootstrap)
+    kept = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, OUT.name)])["topic"][OUT.name]
+    admin.close()
+    assert int(kept["retention.ms"]["value"]) >= 6 * OUT.retention_ms
+    time.sleep(1.5)  # the brokers of tests look at ages every half second
+    for partition in (0, 1):
+        assert list(read_raw(bus.bootstrap, OUT.name, partition, Span(0, 3))) == records
