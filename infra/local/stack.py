@@ -53,7 +53,7 @@ def service_process(
         ready,
         run.logs / f"{instance}.log",
         environment={**ENVIRONMENT, BOOTSTRAP: bootstrap, **secrets},
-        restart="on_failure" if name == "dispatch" else "always",  # dispatch ends by itself when the run is finished
+        restart="until_over" if name == "dispatch" else "always",  # dispatch ends by itself when the run is finished
     )
 
 

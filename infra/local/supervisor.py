@@ -21,7 +21,11 @@ from services.runtime.lifecycle import EXIT_FAIL_STOP, EXIT_USER
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """One process to keep alive. `ready_file` is written by the process once it serves."""
+    """One process to keep alive. `ready_file` is written by the process once it serves.
+
+    With `restart` "until_over" one that leaves with 0 is done where it says so there, and started again where it was
+    merely asked to end by somebody else.
+    """
 
     name: str
     module: str
@@ -29,7 +33,7 @@ class ProcessSpec:
     ready_file: Path
     log_file: Path
     environment: Mapping[str, str] = field(default_factory=dict)
-    restart: Literal["always", "on_failure"] = "always"
+    restart: Literal["always", "until_over"] = "always"
     stop_s: float = 20.0
 
 
@@ -83,7 +87,10 @@ class Process:
 
     def ready(self) -> dict[str, Any] | None:
         """What the process wrote when it began to serve; None before."""
-        if self.pid is None or not self.spec.ready_file.exists():
+        return None if self.pid is None else self._said()
+
+    def _said(self) -> dict[str, Any] | None:
+        if not self.spec.ready_file.exists():
             return None
         text = self.spec.ready_file.read_text().strip()
         try:
@@ -105,7 +112,7 @@ class Process:
         code = self._child.poll()
         if code is None:
             return
-        if code == 0 and self.spec.restart == "on_failure":
+        if code == 0 and self.spec.restart == "until_over" and (self._said() or {}).get("over"):
             self.finished = True
             return
         if code in (EXIT_USER, EXIT_FAIL_STOP):

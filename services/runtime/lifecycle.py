@@ -32,11 +32,12 @@ def watchdog(seconds: float, log: Log) -> threading.Timer:
     return timer
 
 
-def write_ready_file(path: Path, port: int) -> None:
-    """`{"pid": …, "health_port": …}`, whole or not at all: whoever started the process finds its endpoints there."""
+def write_ready_file(path: Path, port: int, over: bool = False) -> None:
+    """`{"pid": …, "health_port": …, "over": …}`, whole or not at all: whoever started the process finds its endpoints
+    there, and at the end whether the work itself was over (a process that was only asked to end leaves with 0 too)."""
     temporary = path.with_name(path.name + ".new")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary.write_text(json.dumps({"pid": os.getpid(), "health_port": port}))
+    temporary.write_text(json.dumps({"pid": os.getpid(), "health_port": port, "over": over}))
     os.replace(temporary, path)
 
 

@@ -153,9 +153,13 @@ class ServiceProcess:
         return self.metrics.text()
 
     def rest(self) -> None:
-        """The work is over. With `stay`, wait here until the process is asked to end: whoever restarts what exits would
-        start it again and again."""
-        if not self._stay or self.asked.is_set():
+        """The work is over, unless the process was asked to end. With `stay`, wait here until it is asked: whoever
+        restarts what exits would start it again and again."""
+        if self.asked.is_set():
+            return
+        if self._ready_file and self.health is not None:
+            lifecycle.write_ready_file(self._ready_file, self.health.port, over=True)
+        if not self._stay:
             return
         self._over = True
         self.log.info("the work is over; staying until SIGTERM, since a restart would find nothing to do")

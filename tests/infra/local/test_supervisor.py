@@ -21,7 +21,7 @@ if mode == "crash": print("boom: no luck"); sys.exit(1)
 if mode == "refuse": print("rollstream: bad setting"); sys.exit(2)
 if mode == "deaf": signal.signal(signal.SIGTERM, signal.SIG_IGN)
 else: signal.signal(signal.SIGTERM, lambda *a: sys.exit(0))
-pathlib.Path(ready).write_text(json.dumps({"pid": os.getpid()}))
+pathlib.Path(ready).write_text(json.dumps({"pid": os.getpid(), "over": mode == "done"}))
 if mode == "done": sys.exit(0)
 while True: time.sleep(0.05)
 """
@@ -79,10 +79,20 @@ def test_a_refusal_is_not_retried(supervisor, spec, tmp_path):
     assert len((tmp_path / "worker.pids").read_text().splitlines()) == 1
 
 
-def test_a_process_that_may_end_is_finished_and_not_restarted(supervisor, spec):
-    process = supervisor.start(spec("done", restart="on_failure"))
+def test_a_process_whose_work_is_over_is_finished_and_not_restarted(supervisor, spec):
+    process = supervisor.start(spec("done", restart="until_over"))
     drive(supervisor, lambda: process.finished)
     assert process.restarts == 0
+
+
+def test_a_process_that_somebody_else_asked_to_end_comes_back(supervisor, spec):
+    """SIGTERM to dispatch alone leaves with 0 too; the run is not over for that."""
+    process = supervisor.start(spec("serve", restart="until_over"))
+    supervisor.wait_ready(["worker"], 15)
+    first = process.pid
+    os.kill(first, signal.SIGTERM)
+    drive(supervisor, lambda: process.pid not in (None, first))
+    assert (process.finished, process.restarts) == (False, 1)
 
 
 def test_one_that_ignores_sigterm_is_killed_and_named(supervisor, spec):
