@@ -120,7 +120,7 @@ class PollLoop:
         records = self.source.poll(int(1000 * self._patience(wait_s, held=full or bool(self._carry))))
         self._metrics.phase("poll", self._clock.monotonic() - start)
         self._apply_changes()
-        self._carry.extend(records)
+        self._take(records)
         if full:
             self._timed("wait", lambda: self._wait_for_room(min(wait_s, _FULL_WAIT_S)))
         if self._carry and not self._driver.certain():
@@ -129,6 +129,15 @@ class PollLoop:
             self._timed("handle", self._work)
         elif not records and not full:  # a full one has paused everything: what waits for it does not show
             self._metrics.lag.set(0)
+
+    def _take(self, records: list[ConsumerRecord]) -> None:
+        """Carry records over to their turn. Where they begin is noted: a rebalance that comes before their turn drops
+        what is carried, and reading must go back to there even where none of a partition was handed out yet."""
+        firsts: dict[tuple[str, int], int] = {}
+        for record in records:
+            firsts.setdefault((record.topic, record.partition), record.offset)
+        self._watermarks.take(firsts)
+        self._carry.extend(records)
 
     def _patience(self, wait_s: float, held: bool) -> float:
         """Seconds to wait in `poll`: none while there is work at hand, but a rebalance that began must be let through.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from services.runtime.core import Position
 
@@ -18,12 +18,13 @@ class Window:
     per unfinished record, however many finished records stand above it.
     """
 
-    __slots__ = ("_delivered", "_next", "_unfinished", "committed", "start")
+    __slots__ = ("_delivered", "_next", "_taken", "_unfinished", "committed", "start")
 
     def __init__(self) -> None:
         self._unfinished: OrderedDict[int, int] = OrderedDict()  # offset -> how many were delivered before it
         self._delivered = 0
         self._next: int | None = None
+        self._taken: int | None = None
         self.start: int | None = None
         self.committed: int | None = None
 
@@ -38,14 +39,19 @@ class Window:
         self._next = position.next_offset
         return True
 
+    def take(self, offset: int) -> None:
+        """Note a record that was read and waits to be handed out; the first of a window is where delivery begins."""
+        if self._taken is None:
+            self._taken = offset
+
     def finish(self, offset: int) -> None:
         """Note a record as finished; unknown and repeated offsets change nothing."""
         self._unfinished.pop(offset, None)
 
     @property
     def next_offset(self) -> int | None:
-        """Where delivery goes on; None before the first record."""
-        return self._next
+        """Where delivery goes on, or begins; None before the first record was read."""
+        return self._next if self._next is not None else self._taken
 
     @property
     def watermark(self) -> int | None:
@@ -86,6 +92,14 @@ class Watermarks:
         with self._lock:
             window = self._windows.get(position[:2])
             return window is not None and window.deliver(position)
+
+    def take(self, offsets: Mapping[PartitionKey, int]) -> None:
+        """Note the first record of each partition that was read just now."""
+        with self._lock:
+            for key, offset in offsets.items():
+                window = self._windows.get(key)
+                if window is not None:
+                    window.take(offset)
 
     def begins_at(self, position: Position) -> bool:
         """Whether a delivered record was the first of its window."""
