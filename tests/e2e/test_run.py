@@ -63,6 +63,7 @@ def start(*arguments):
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_interrupted_run_resumes_to_a_balanced_audit_and_a_report(cache, tmp_path):

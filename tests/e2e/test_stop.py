@@ -50,6 +50,7 @@ def raise_alarm(bootstrap: str) -> None:
     producer.close(5)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_stop_alarm_ends_the_run_unsuccessfully_and_its_account_balances(cache: Path, tmp_path: Path) -> None:

@@ -255,6 +255,7 @@ def test_a_container_that_somebody_killed_is_infrastructure(own: tuple[Engine, D
     assert (host.free, host.retired) == (2, 0)
 
 
+@pytest.mark.long
 def test_an_image_that_went_away_is_made_again(own: tuple[Engine, DockerHost]) -> None:
     engine, host = own
     with _client(engine.url) as api:

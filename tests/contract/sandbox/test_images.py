@@ -107,6 +107,7 @@ def test_an_image_that_is_not_there_is_named(docker_engine: str) -> None:
         open_backend(Isolation(backend="docker", docker_url=docker_engine, docker_image="no-such-image:1"), 1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_images_are_built_here_and_hold(docker_engine: str) -> None:

@@ -108,6 +108,7 @@ def exported(tmp_path_factory) -> scrape.Samples:
     return scrape.of_a_running_stack(tmp_path_factory.mktemp("scraped"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)

@@ -83,6 +83,7 @@ def everything(settings):
     return [{key: store.get(key) for key in store.list()} for store in stores]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_without_a_model_is_prepared_for_real(settings, tmp_path):

@@ -3,6 +3,7 @@
 import signal
 import time
 
+import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
 from schemas import topics
@@ -64,6 +65,7 @@ def test_a_recorder_killed_in_mid_segment_loses_nothing(make_recorders):
     assert recorders.committed(IN.name) == 1000
 
 
+@pytest.mark.long
 def test_two_instances_share_the_partitions_and_one_takes_over(make_recorders):
     recorders = make_recorders(segment_s=0.4)
     bus = recorders.bus
@@ -84,6 +86,7 @@ def test_two_instances_share_the_partitions_and_one_takes_over(make_recorders):
     assert recorders.recorded() == recorders.on_topics()
 
 
+@pytest.mark.long
 def test_what_retention_took_first_is_named(make_recorders):
     """Never silent: in the log, in the metric, and in what is read of the records for ever after."""
     recorders = make_recorders()
@@ -112,6 +115,7 @@ def test_what_retention_took_first_is_named(make_recorders):
     assert [raw.offset for raw in recorders.recorded()[OUT.name, 1]] == [*range(10), *range(25, 30)]
 
 
+@pytest.mark.long
 def test_a_store_that_is_down_holds_back_and_loses_nothing(make_recorders, tmp_path):
     """Nothing is committed and memory is bounded; it says so; with the store back all is recorded."""
     recorders = make_recorders(segment_s=0.2, segment_bytes=200_000, buffer_bytes=1024 * 1024)
@@ -136,6 +140,7 @@ def test_a_store_that_is_down_holds_back_and_loses_nothing(make_recorders, tmp_p
     assert recorders.recorded() == recorders.on_topics()
 
 
+@pytest.mark.long
 def test_asked_to_end_while_the_store_is_down_it_ends_and_the_next_goes_on(recorders, tmp_path):
     running = recorders.start().ready()
     (tmp_path / "store").rename(tmp_path / "away")

@@ -69,6 +69,7 @@ def test_sigterm_drains_and_exits_0(bus, child):
     assert "stopped" in service.log.read_text().splitlines()[-1]
 
 
+@pytest.mark.long
 def test_a_job_beyond_the_budget_is_done_again(bus, child):
     """The drain gives up at its deadline, exits 0, and leaves the record for the next start."""
     bus.send([0])

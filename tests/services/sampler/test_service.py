@@ -173,6 +173,7 @@ def test_stopped_and_killed_in_the_middle_it_goes_on_from_the_log(stage):
     assert sum(r.invocations for r in ends) == len(calls)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["torch"], indirect=True)
 def test_the_torch_engine_samples_from_the_fetched_checkpoint(stage):
     """An untrained model babbles: every action is malformed, costs a turn, and the budget submits the workspace."""
@@ -189,6 +190,7 @@ def test_the_torch_engine_samples_from_the_fetched_checkpoint(stage):
     assert stage.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["torch"], indirect=True)
 def test_the_torch_engine_killed_in_mid_trial_goes_on_from_the_recorded_tokens(stage):
     stage.send(topics.ROLLOUT_REQUESTED, *plan(32))

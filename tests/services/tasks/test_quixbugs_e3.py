@@ -21,7 +21,8 @@ from services.verifier.main import bounds
 from tests.attacks.wrong_fixes import FIXES
 from tests.services.jails import jail_host
 
-REPETITIONS = 3
+REPETITIONS = pytest.mark.parametrize("repeated", [1, pytest.param(3, marks=pytest.mark.long)])
+"""Three times over by `make test-long`; each time is k = 3 runs."""
 Job = tuple[str, CheckSet, str]
 
 
@@ -70,14 +71,16 @@ def test_every_known_program_is_judged_on_fresh_inputs(tasks: TaskSet) -> None:
         assert check.decoys, f"{check.entry}: no case of the file is asked"
 
 
-def test_correct_programs_pass_three_times_over(host: JailHost, tasks: TaskSet) -> None:
-    jobs = [(check.entry, check, check.reference[f"{check.entry}.py"]) for check in tasks.checks] * REPETITIONS
+@REPETITIONS
+def test_correct_programs_pass(host: JailHost, tasks: TaskSet, repeated: int) -> None:
+    jobs = [(check.entry, check, check.reference[f"{check.entry}.py"]) for check in tasks.checks] * repeated
     found = verdicts(host, jobs)
     assert deviations(found, "pass") == []
     assert all(len(judged.runs) == 3 for _, judged in found)
 
 
-def test_unrepaired_programs_and_tables_fail_three_times_over(host: JailHost, tasks: TaskSet) -> None:
+@REPETITIONS
+def test_unrepaired_programs_and_tables_fail(host: JailHost, tasks: TaskSet, repeated: int) -> None:
     """The tables answer every case of the file: a policy that learnt the benchmark by heart."""
     jobs = [
         (f"{check.entry} {number}", check, tree[f"{check.entry}.py"])
@@ -85,10 +88,11 @@ def test_unrepaired_programs_and_tables_fail_three_times_over(host: JailHost, ta
         for number, tree in enumerate(check.known_bad)
     ]
     assert len(jobs) == 3 * len(tasks.checks)
-    assert deviations(verdicts(host, jobs * REPETITIONS), "fail") == []
+    assert deviations(verdicts(host, jobs * repeated), "fail") == []
 
 
-def test_wrong_repairs_fail_three_times_over(host: JailHost) -> None:
+@REPETITIONS
+def test_wrong_repairs_fail(host: JailHost, repeated: int) -> None:
     """On fresh inputs alone: none of the file's cases is needed to tell them."""
     jobs = [
         (f"{name}: {label}", fresh_only(name), source)
@@ -97,7 +101,7 @@ def test_wrong_repairs_fail_three_times_over(host: JailHost) -> None:
     ]
     assert {name.partition(":")[0] for name, _, _ in jobs} == {problem.entry for problem in problems().values()}
     assert all(len(fixes) >= 5 for fixes in FIXES.values())
-    assert deviations(verdicts(host, jobs * REPETITIONS), "fail") == []
+    assert deviations(verdicts(host, jobs * repeated), "fail") == []
 
 
 def fresh_only(name: str) -> CheckSet:

@@ -59,6 +59,7 @@ def test_what_is_certified_is_written_kept_and_counted(tmp_path: Path, task_ids:
     assert [path.name for path in tmp_path.iterdir()] == ["certificates.json"]
 
 
+@pytest.mark.long
 def test_a_quarantine_is_printed_listed_and_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = build_catalogue()
     check = next(check for check in tasks.checks if check.problem == "numbers/gcd")
@@ -131,6 +132,7 @@ def test_foreign_files_are_not_overwritten(tmp_path: Path, task_ids: list[str]) 
     assert out.read_text() == "{}"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_interruption_keeps_what_is_done(tmp_path: Path, task_ids: list[str]) -> None:
     out = tmp_path / "certificates.json"

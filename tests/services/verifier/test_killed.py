@@ -126,6 +126,7 @@ verifier.check_runner = check_runner
 """
 
 
+@pytest.mark.long
 def test_a_pending_judgement_is_not_committed_and_is_given_anew_after_a_kill(tmp_path: Path) -> None:
     with opened(tmp_path, retry_backoff_s=600.0) as bus:
         verifier = bus.start("verifier", BROKEN)
@@ -142,6 +143,7 @@ def test_a_pending_judgement_is_not_committed_and_is_given_anew_after_a_kill(tmp
         assert (last.trial_id[-1], last.verdict) == ("0", "pass")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_a_quarantine_on_the_bus_outlives_the_process(tmp_path: Path) -> None:
     """The check set's reference is wrong: a canary finds it, and from then on nothing is concluded from it."""
@@ -188,6 +190,7 @@ trial.run = run
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_a_candidate_that_kills_its_verifier_is_unknown_in_the_end_and_its_neighbour_is_judged(tmp_path: Path) -> None:
     with opened(tmp_path) as bus:

@@ -23,6 +23,7 @@ def tasks() -> TaskSet:
     return build_catalogue(0)
 
 
+@pytest.mark.long
 def test_honest_references_on_a_loaded_machine_only_pass(host: JailHost, tasks: TaskSet) -> None:
     live = Live(host, tasks)
     with busy(HOGS):
