@@ -59,4 +59,7 @@ def behind_walls() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(min(1, main(sys.argv[1] if len(sys.argv) > 1 else "bubblewrap")))
+    wanted = sys.argv[1] if len(sys.argv) > 1 else "bubblewrap"
+    if wanted not in ("bubblewrap", "docker", "unprivileged"):
+        sys.exit((__doc__ or "").strip())
+    sys.exit(min(1, main(wanted)))

@@ -137,7 +137,7 @@ def _shared_objects(files: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
 
 
 def _digest(files: list[tuple[str, Path]], worker: bytes) -> str:
-    seen = hashlib.sha256(f"tree/2 {sys.version} {sys.base_prefix}".encode() + worker)
+    seen = hashlib.sha256(f"tree/3 {sys.version} {sys.base_prefix}".encode() + worker)
     for at, source in files:
         stat = source.stat()
         seen.update(f"{at} {stat.st_size} {stat.st_mtime_ns}\n".encode())

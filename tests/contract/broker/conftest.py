@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+from kafka.errors import RebalanceInProgressError
+from kafka.structs import OffsetAndMetadata
 
 from infra.broker.testing import running_broker
 from tests.contract.broker.raw import RawClient
@@ -101,6 +104,19 @@ def eventually(condition: Callable[[], bool], seconds: float = 15.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"
         time.sleep(0.05)
+
+
+def patient_commit(reader: KafkaConsumer, offsets: dict[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+    """Commit; a rebalance that just began (the member's metadata came late) is joined and done with first."""
+
+    def committed() -> bool:
+        with contextlib.suppress(RebalanceInProgressError):
+            reader.commit(offsets)
+            return True
+        reader.poll(100)
+        return False
+
+    eventually(committed, 30)
 
 
 def producer(bootstrap: str, **options: Any) -> KafkaProducer:

@@ -17,7 +17,6 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError, IllegalStateError
 from aiokafka.structs import TopicPartition as AioPartition
 from kafka import KafkaAdminClient, KafkaConsumer
-from kafka.errors import RebalanceInProgressError
 from kafka.protocol.consumer import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -25,7 +24,7 @@ from kafka.protocol.consumer import (
     SyncGroupRequest,
 )
 
-from tests.contract.broker.conftest import consumer, eventually, producer
+from tests.contract.broker.conftest import consumer, eventually, patient_commit, producer
 from tests.contract.broker.raw import RawClient
 
 Create = Callable[..., str]
@@ -55,19 +54,6 @@ def _settle(readers: list[KafkaConsumer], sizes: list[int]) -> None:
     eventually(settled, 30)
 
 
-def _commit_all(reader: KafkaConsumer) -> None:
-    """Commit what was read; a rebalance that just began (its metadata were refreshed) is joined and done first."""
-
-    def committed() -> bool:
-        with contextlib.suppress(RebalanceInProgressError):
-            reader.commit()
-            return True
-        reader.poll(100)
-        return False
-
-    eventually(committed, 30)
-
-
 def test_two_members_share_and_take_over(bootstrap: str, create: Create, members: Callable[..., KafkaConsumer]) -> None:
     """Partitions are shared when a member comes, taken over when one leaves; every record is read, none twice."""
     topic = create(4)
@@ -85,7 +71,7 @@ def test_two_members_share_and_take_over(bootstrap: str, create: Create, members
     def collect(*readers: KafkaConsumer) -> bool:
         for reader in readers:
             got.extend(record.value for records in reader.poll(100).values() for record in records)
-            _commit_all(reader)
+            patient_commit(reader)
         return len(got) >= 40
 
     eventually(lambda: collect(first, second))
@@ -250,7 +236,7 @@ def test_groups_are_described_and_listed(
     assert name in {group["group_id"] for group in admin.list_groups(states_filter=["Stable"])}
     assert name not in {group["group_id"] for group in admin.list_groups(states_filter=["Empty"])}
     assert "NonEmptyGroupError" in repr(admin.delete_groups([name]))
-    _commit_all(reader)
+    patient_commit(reader)
     reader.close()
     eventually(lambda: admin.describe_groups([name])[name]["group_state"] == "Empty")
     admin.delete_groups([name])

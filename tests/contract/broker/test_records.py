@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import TopicPartition
 from kafka.errors import MessageSizeTooLargeError, UnknownTopicOrPartitionError
 
-from tests.contract.broker.conftest import consumer, eventually, producer, read_all
+from tests.contract.broker.conftest import consumer, eventually, patient_commit, producer, read_all
 from tests.contract.broker.raw import RawClient, batch
 
 Create = Callable[..., str]
@@ -203,7 +203,7 @@ def test_read_committed_readers_see_everything(bootstrap: str, create: Create, n
         return len(got) == 5
 
     eventually(collect)
-    reader.commit()
+    patient_commit(reader)
     assert reader.committed(TopicPartition(topic, 0)) == 5
     reader.close()
 

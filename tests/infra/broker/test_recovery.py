@@ -17,7 +17,7 @@ from kafka.structs import OffsetAndMetadata
 from infra.broker.errors import Code, Rejected
 from infra.broker.journal import Journal
 from infra.broker.testing import RunningBroker, running_broker
-from tests.contract.broker.conftest import consumer, producer, read_all
+from tests.contract.broker.conftest import consumer, patient_commit, producer, read_all
 from tests.contract.broker.raw import RawClient, batch
 from tests.infra.broker.helpers import append, open_log, stamped, values
 
@@ -234,7 +234,8 @@ def test_groups_live_through_a_kill(tmp_path: Path) -> None:
             member.poll(50)
             if member.group_metadata().generation_id != generation:
                 generation, settled = member.group_metadata().generation_id, time.monotonic() + 0.7
-        member.commit({TopicPartition("t", 0): OffsetAndMetadata(0, "before", -1)})
+        patient_commit(member, {TopicPartition("t", 0): OffsetAndMetadata(0, "before", -1)})
+        generation = member.group_metadata().generation_id
         broker.kill()
         broker.start()
         sender = producer(broker.bootstrap)

@@ -34,7 +34,7 @@ class Image:
 
 
 def archive(root: Path, target: IO[bytes], closed: bool = True) -> None:
-    """The tree as tar, the same bytes for the same tree: sorted, owned by root, without times.
+    """The tree as tar, the same bytes for the same tree: sorted, owned by root.
 
     `closed`: its interpreter can be run but not read.
     """
@@ -43,7 +43,9 @@ def archive(root: Path, target: IO[bytes], closed: bool = True) -> None:
             entry = tar.gettarinfo(path, arcname=str(path.relative_to(root)))
             if entry.islnk():  # the same file twice in the tree: tar would name the one met first
                 entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.stat().st_size
-            entry.uid = entry.gid = entry.mtime = 0
+            entry.uid = entry.gid = 0
+            # Compiled modules are valid for the time of their source; with another, each start would compile anew.
+            entry.mtime = int(path.stat().st_mtime) if entry.isreg() else 0
             entry.uname = entry.gname = ""
             if closed and entry.name == tree.PYTHON.lstrip("/"):
                 # Who runs a program that he cannot read has processes whose memory /proc does not open, not even to
