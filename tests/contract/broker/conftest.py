@@ -113,7 +113,7 @@ def patient_commit(reader: KafkaConsumer, offsets: dict[TopicPartition, OffsetAn
         with contextlib.suppress(RebalanceInProgressError):
             reader.commit(offsets)
             return True
-        reader.poll(100)
+        reader.poll(2000)  # a shorter poll would cut the try to join again
         return False
 
     eventually(committed, 30)

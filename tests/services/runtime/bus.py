@@ -23,7 +23,7 @@ from tests.bench import loop_bench
 IN, OUT = topics.SANDBOX_COMMAND, topics.SANDBOX_RESULT
 RUN = loop_bench.RUN
 # Apache Kafka allows no session under six seconds.
-SHORT_SESSION_MS = 6000 if os.environ.get("KAFKA_BOOTSTRAP") else 1000
+SHORT_SESSION_MS = 6000 if os.environ.get("KAFKA_BOOTSTRAP") else 2000
 
 
 def wait_for(condition, seconds=60.0, what=""):

@@ -1,6 +1,8 @@
 """Protects the verdict against who wants to be called infrastructure: on a loaded machine, where a starved host is
 believable, every way to look like one's victim is still the candidate's fail."""
 
+from dataclasses import replace
+
 import pytest
 
 from services.runtime.jail.launcher import JailHost
@@ -50,12 +52,19 @@ TRICKS = {
 }
 
 
+TRIES = 4
+
+
 @pytest.mark.parametrize("name", TRICKS)
 def test_no_trick_is_taken_for_infrastructure(host: JailHost, name: str) -> None:
     body = TRICKS[name] if TRICKS[name].startswith("\n") else f"    {TRICKS[name]}"
     bounds = trial.Bounds(LIMITS, 0.1, IDLE_S if body.endswith("time.sleep(60)") and "spin" not in body else BUSY_S)
-    with busy(4):
-        facts = trial.run(host, {"solution.py": f"{TRY}{body}\n"}, CHECK, 1, bounds)
-    outcome, cause = attribute(facts)
+    for _ in range(TRIES):  # what a loaded host starves has no verdict, and is asked again with more time
+        with busy(4):
+            facts = trial.run(host, {"solution.py": f"{TRY}{body}\n"}, CHECK, 1, bounds)
+        outcome, cause = attribute(facts)
+        if cause != "host_starved":
+            break
+        bounds = replace(bounds, wall_s=2 * bounds.wall_s)
     assert outcome == "fail", facts
     assert cause not in ("import_error", "syntax_error", "no_ready"), facts
