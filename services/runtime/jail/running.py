@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from services.runtime.jail.launcher import JailHost
 
 _GRACE_S = 0.05
+_ENDING_S = 0.5
 
 
 @dataclass
@@ -131,7 +132,8 @@ class BubblewrapJail:
         early = self._ended_early()
         if self._watched is not None:
             self._host.watch.drop(self._watched)
-        ended = self._gone()
+        # All inside may be over a few milliseconds before that shows; taken for alive, a kill would read as a crash.
+        ended = self._gone(_ENDING_S if early else 0.0)
         clean = self._end()
         lost = self._spawner_gone(_GRACE_S if early else 0.0)
         for fd in (self.requests, self.replies, self.log):
