@@ -52,7 +52,7 @@ images: ## build the container images of all services (IMAGES_ARGS='--tag v1 clo
 test: setup equipment ## set up, then run all tests (ruff and mypy among them)
 	@$(BIN)/pytest -n 2 --dist loadfile
 
-test-long: setup equipment ## the end-to-end tests that take longest: kills, chaos, elastic groups, Kafka, S3, backup (ten minutes)
+test-long: setup equipment ## the end-to-end tests that take longest: resumed runs, kills, chaos, elastic groups, S3, backup (half an hour)
 	@$(BIN)/pytest -m long
 
 test-kafka: setup ## suites, whole runs, logins and a short chaos on the Apache Kafka of ../shared/kafka (six minutes)
