@@ -76,7 +76,8 @@ class Run:
     def roll(self, service: str, image: str) -> tuple[float, Recovery | None]:
         """Give one service another image; seconds until it is rolled out, and what became of its lag."""
         workload = self.workloads[service]
-        others = {uid for uid, life in self.pods.lives.items() if life.service != service and life.gone is None}
+        staying = ((uid, life) for uid, life in self.pods.lives.items() if life.asked is None and life.gone is None)
+        others = {uid for uid, life in staying if life.service != service}
         began = time.monotonic()
         self.kubectl(service, "set", "image", workload.name, f"service={image}")
         self.kubectl(service, "rollout", "status", workload.name, f"--timeout={_READY_S}s", timeout_s=_READY_S + 10)
