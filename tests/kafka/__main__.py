@@ -20,12 +20,20 @@ from tests.kafka.conftest import WANTED
 RUNTIME = ("archive", "full_rebalance", "loop", "process", "tap")
 """Tests of the runtime that talk to a broker; each empties the cluster, so nothing else may run on it meanwhile."""
 CHAOS_S = 40
+FAILED = 1
+"""pytest's exit code for failed tests, and for nothing else."""
 
 
 def pytest(*arguments: str, **environment: str) -> bool:
-    """Run pytest in a process of its own; whether all passed."""
-    command = [sys.executable, "-m", "pytest", "--no-header", *arguments]
-    return subprocess.run(command, env={**os.environ, **environment}, check=False).returncode == 0
+    """Run pytest in a process of its own, and what failed once more, as `make test` does; whether all passed."""
+    with tempfile.TemporaryDirectory(prefix="pytest-") as cache:
+        command = [sys.executable, "-m", "pytest", "--no-header", "-o", f"cache_dir={cache}", *arguments]
+        code = subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
+        if code == FAILED:
+            print("== the failures above once more", flush=True)
+            command += ["--last-failed", "--last-failed-no-failures", "none"]
+            code = subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
+    return code == 0
 
 
 def suites() -> bool:
