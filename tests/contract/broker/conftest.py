@@ -107,7 +107,10 @@ def eventually(condition: Callable[[], bool], seconds: float = 15.0) -> None:
 
 
 def patient_commit(reader: KafkaConsumer, offsets: dict[TopicPartition, OffsetAndMetadata] | None = None) -> None:
-    """Commit; a rebalance that just began (the member's metadata came late) is joined and done with first."""
+    """Commit; a rebalance that just began (the member's metadata came late) is joined and done with first.
+
+    For readers that expect no more records: what they are given meanwhile is dropped.
+    """
 
     def committed() -> bool:
         with contextlib.suppress(RebalanceInProgressError):
