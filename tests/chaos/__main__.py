@@ -73,7 +73,8 @@ class Outcome:
             f"over: {dict(sorted(hand.hits.items()))}",
             f"recoveries {sum(map(len, self.storm.recoveries.values()))} (count, median s, longest s), "
             f"processes started again {self.restarts}: {'; '.join(again)}",
-            f"duplicates suppressed {sum(found.duplicates.values())}: {dict(found.duplicates)}",
+            f"duplicates suppressed {sum(found.duplicates.values())}: {dict(found.duplicates)}, "
+            f"of stopped samplers behind their successors' {found.late}",
             f"verdicts that the engine's own truth confirms {found.judged}",
             f"unresolved by a fault that explains it {found.unresolved}",
             f"losses {found.losses}",

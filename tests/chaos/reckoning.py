@@ -56,7 +56,8 @@ class Story:
 
 @dataclass
 class Reckoning:
-    """`problems` empty: nothing lost, nothing twice. `duplicates`: repeated records that changed nothing, by topic.
+    """`problems` empty: nothing lost, nothing twice. `duplicates`: repeated records that changed nothing, by topic;
+    `late` of them were a stopped sampler's own, behind those of its successor.
 
     `unresolved`: trials of groups that the schedule's faults left unresolved, each for a reason that explains it.
     """
@@ -66,6 +67,7 @@ class Reckoning:
     losses: int = 0
     unresolved: int = 0
     judged: int = 0
+    late: int = 0
     duplicates: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     audit: list[str] = field(default_factory=list)
@@ -255,18 +257,33 @@ def _repeats(records: list[Record], out: Reckoning) -> None:
         TrainingUpdate: lambda r: r.policy_version,
         PolicyPublished: lambda r: r.policy_version,
     }
-    seen: dict[tuple[str, Any], tuple[Any, ...]] = {}
+    seen: set[tuple[str, Any]] = set()
+    first: dict[Any, Invocation] = {}
     for r in records:
         key = ids.get(type(r), lambda r: None)(r)
         if key is None:
             continue
         name = type(r).__name__
         if (name, key) not in seen:
-            seen[name, key] = _content(r)
+            seen.add((name, key))
+            if isinstance(r, Invocation):
+                first[key] = r
             continue
         out.duplicates[name] += 1
-        if isinstance(r, Invocation) and seen[name, key] != _content(r):
-            out.problems.append(f"{key} has two contents")
+        if isinstance(r, Invocation):
+            _sampled_again(first[key], r, out)
+
+
+def _sampled_again(counts: Invocation, other: Invocation, out: Reckoning) -> None:
+    """Recorded tokens are never sampled again. What a stopped sampler had under way and could not get acknowledged is:
+    its record comes late, behind its successor's, and was begun before that one was there."""
+    if _content(counts) == _content(other):
+        return
+    if other.started_ms <= counts.ended_ms:
+        out.late += 1
+        return
+    spans = ", ".join(f"{r.started_ms}..{r.ended_ms} by version {r.policy_version}" for r in (counts, other))
+    out.problems.append(f"{other.invocation_id} was sampled again after it was recorded: {spans}")
 
 
 # -- waits ---------------------------------------------------------------------------------------------------------
