@@ -172,25 +172,22 @@ class Restorer:
         age_ms = time.time_ns() // 1_000_000 - timestamp_ms
         if timestamp_ms <= 0 or age_ms <= self._ages.get(topic, HOUR_MS):
             return
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        # An hour more, so that records after it which are a little older need no change of their own.
+        self._ages[topic] = age_ms + HOUR_MS
         try:
             if topic not in self._retention:
-                found = self._admin.describe_configs([resource], config_filter="all")["topic"][topic]
+                asked = ConfigResource(ConfigResourceType.TOPIC, topic)
+                found = self._admin.describe_configs([asked], config_filter="all")["topic"][topic]
                 deletes = "delete" in found["cleanup.policy"]["value"]
                 self._retention[topic] = int(found["retention.ms"]["value"]) if deletes else -1
-            self._ages[topic] = (
-                age_ms + HOUR_MS
-            )  # those after it, which may be a little older, need no change of their own
-            if self._retention[topic] >= 0:
-                wanted = {"retention.ms": str(self._retention[topic] + self._ages[topic])}
-                resource = ConfigResource(ConfigResourceType.TOPIC, topic, wanted)
-                said_so = self._admin.alter_configs([resource])["topic"][topic]
-                if said_so != "OK":
-                    raise UserError(
-                        f"{topic} cannot keep its old records: {said_so}", said(self._cluster), "see its log"
-                    )
+            if self._retention[topic] < 0:
+                return
+            longer = {"retention.ms": str(self._retention[topic] + self._ages[topic])}
+            answer = self._admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, longer)])
         except KafkaError as e:
             raise UserError(f"the broker does not answer: {e}", said(self._cluster), "see the broker's log") from e
+        if (refusal := answer["topic"][topic]) != "OK":
+            raise UserError(f"{topic} cannot keep its old records: {refusal}", said(self._cluster), "see its log")
 
     def _send(self, topic: str, number: int, record: Raw) -> None:
         future = self._producer.send(

@@ -133,10 +133,9 @@ class PollLoop:
     def _take(self, records: list[ConsumerRecord]) -> None:
         """Carry records over to their turn. Where they begin is noted: a rebalance that comes before their turn drops
         what is carried, and reading must go back to there even where none of a partition was handed out yet."""
-        firsts: dict[tuple[str, int], int] = {}
-        for record in records:
-            firsts.setdefault((record.topic, record.partition), record.offset)
-        self._watermarks.take(firsts)
+        if not records:
+            return
+        self._watermarks.take({(record.topic, record.partition): record.offset for record in reversed(records)})
         self._carry.extend(records)
 
     def _patience(self, wait_s: float, held: bool) -> float:

@@ -257,21 +257,18 @@ def _repeats(records: list[Record], out: Reckoning) -> None:
         TrainingUpdate: lambda r: r.policy_version,
         PolicyPublished: lambda r: r.policy_version,
     }
-    seen: set[tuple[str, Any]] = set()
-    first: dict[Any, Invocation] = {}
+    seen: dict[tuple[str, Any], Record] = {}
     for r in records:
         key = ids.get(type(r), lambda r: None)(r)
         if key is None:
             continue
         name = type(r).__name__
-        if (name, key) not in seen:
-            seen.add((name, key))
-            if isinstance(r, Invocation):
-                first[key] = r
+        first = seen.setdefault((name, key), r)
+        if first is r:
             continue
         out.duplicates[name] += 1
-        if isinstance(r, Invocation):
-            _sampled_again(first[key], r, out)
+        if isinstance(first, Invocation) and isinstance(r, Invocation):
+            _sampled_again(first, r, out)
 
 
 def _sampled_again(counts: Invocation, other: Invocation, out: Reckoning) -> None:

@@ -67,15 +67,12 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(settings: RunSettings, services: tuple[str, ...] | None = None) -> Iterator[Running]:
-    """Prepare and start a stack; everything is ended and reaped afterwards."""
-    run = RunDir(Path(settings.run_dir))
-    settings = prepare(settings, run, lambda record: None)
-    stack = Stack(run, settings, services) if services else Stack(run, settings)
+def started(stack: Stack) -> Iterator[Running]:
+    """A prepared stack, started and watched; everything is ended and reaped afterwards."""
     watcher = None
     try:
         stack.start()
-        watcher = Watcher(stack.bootstrap)
+        watcher = Watcher(stack.cluster)
         watcher.start()
         yield Running(stack, watcher)
     finally:
@@ -84,21 +81,21 @@ def running(settings: RunSettings, services: tuple[str, ...] | None = None) -> I
         stack.close()
 
 
+@contextlib.contextmanager
+def running(settings: RunSettings, services: tuple[str, ...] | None = None) -> Iterator[Running]:
+    """Prepare and start a stack; everything is ended and reaped afterwards."""
+    run = RunDir(Path(settings.run_dir))
+    settings = prepare(settings, run, lambda record: None)
+    with started(Stack(run, settings, services) if services else Stack(run, settings)) as live:
+        yield live
+
+
 def watched_to_its_end(run: RunDir, timeout_s: float = 200.0) -> list[object]:
     """Start a run that was put back and wait until it is over, its audit balanced; all that its topics hold then."""
-    stack = Stack(run, run.settings())
-    watcher = None
-    try:
-        stack.start()
-        watcher = Watcher(stack.cluster)
-        watcher.start()
-        Running(stack, watcher).until(lambda: stack.finished, timeout_s, "the end of the run that was put back")
-        stack.stop_services()
-        watcher.settle()
-        result = audit(watcher.records)
+    with started(Stack(run, run.settings())) as live:
+        live.until(lambda: live.stack.finished, timeout_s, "the end of the run that was put back")
+        live.stack.stop_services()
+        live.watcher.settle()
+        result = audit(live.watcher.records)
         assert result.balanced, "\n".join(result.lines())
-        return list(watcher.records)
-    finally:
-        if watcher is not None:
-            watcher.stop()
-        stack.close()
+        return list(live.watcher.records)

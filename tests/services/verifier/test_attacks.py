@@ -3,7 +3,6 @@
 
 import random
 import textwrap
-from dataclasses import replace
 
 import pytest
 
@@ -13,13 +12,12 @@ from services.tasks import values
 from services.tasks.fixture import CheckSet, Example
 from services.verifier import trial
 from services.verifier.attribution import attribute
+from tests.attacks.battery import ROOMY_S, roomy
 from tests.services.jails import ADD_BUG, ADD_FIX, add_check
 
 LIMITS = Limits(memory_bytes=96 * MIB, processes=12, cpu_s=1)
 BOUNDS = trial.Bounds(LIMITS, call_cpu_s=0.1, wall_s=10.0)
 SHORT = trial.Bounds(LIMITS, call_cpu_s=0.1, wall_s=1.0)  # for what sleeps, which no load of this machine can excuse
-
-ROOMY = replace(BOUNDS, limits=replace(LIMITS, cpu_s=8), call_cpu_s=2.0)
 
 
 def verdict(
@@ -150,7 +148,7 @@ def test_attacks_fail_and_say_why(host: JailHost, name: str) -> None:
         allowed |= {"no_ready", "syntax_error"}  # depends on the interpreter: too many brackets, or its stack
     outcome, found = verdict(host, source, bounds=SHORT if name in ("X3 sleep",) else BOUNDS)
     if found == "cpu_limit" and cause != found:  # a slow processor never came to what the row is about
-        outcome, found = verdict(host, source, add_check(call_cpu_s=2.0), bounds=ROOMY)
+        outcome, found = verdict(host, source, add_check(call_cpu_s=ROOMY_S), bounds=roomy(BOUNDS))
     assert (outcome, found in allowed) == ("fail", True), found
 
 
