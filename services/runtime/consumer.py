@@ -156,11 +156,15 @@ class Source:
         """
         if self._unknown_ends:
             try:
-                self._ends.update(self.consumer.end_offsets(list(self._unknown_ends), timeout_ms=5_000))
-                self._unknown_ends.clear()
+                ends = self.consumer.end_offsets(list(self._unknown_ends), timeout_ms=5_000)
             except KafkaError as e:
                 self._log.warning("the ends of the inputs are not known yet; trying again", error=repr(e))
                 return False
+            self._unknown_ends.clear()
+            self._ends.update(ends)
+            self._log.info(
+                "reading to the ends", ends={f"{tp.topic}[{tp.partition}]": end for tp, end in sorted(ends.items())}
+            )
         for tp, end in list(self._ends.items()):
             if end == 0 or (self._position(tp) or 0) >= end:
                 del self._ends[tp]

@@ -62,6 +62,7 @@ class PollLoop:
         self._stop = stop
         self._carry: deque[ConsumerRecord] = deque()
         self._caught_up = False
+        self._own_settled: Callable[[], bool] = lambda: True
         self._said_stuck = 0.0
         self._ticks = getattr(type(driver.core), "tick", None) is not BaseCore.tick
         self._reading_out = False
@@ -188,6 +189,7 @@ class PollLoop:
             if change.added:
                 self._driver.assigned({tp.partition for tp in change.added})
                 self._caught_up = False
+                self._own_settled = self._outbox.mark()
             self.source.catch_up_with(change.added & now)
             self._metrics.assigned.set(len(now))
             self._log.info(
@@ -197,9 +199,13 @@ class PollLoop:
         self.ownership.told(len(changes))
 
     def _check_caught_up(self) -> None:
-        """Once after each assignment, when everything that stood there has been handed to the core."""
+        """Once after each assignment, when everything that stood there has been handed to the core.
+
+        Where the log ends is asked only when what this process sent before is in it: of a partition that was lost and
+        came back, outputs may still be under way, and a core that does not see them would make them anew.
+        """
         joined = self.ownership is None or self.ownership.joined
-        if self._carry or not joined or not self.source.caught_up:
+        if self._carry or not joined or not self._own_settled() or not self.source.caught_up:
             return
         self._driver.caught_up()
         self._caught_up = self.ready = True

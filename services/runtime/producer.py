@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -72,10 +73,11 @@ class Encoded(NamedTuple):
 class _Receipt:
     """Counts the acknowledgements that one set of outputs still waits for."""
 
-    __slots__ = ("acknowledged", "left")
+    __slots__ = ("acknowledged", "era", "left")
 
-    def __init__(self, left: int, acknowledged: Callable[[], None]) -> None:
+    def __init__(self, left: int, era: int, acknowledged: Callable[[], None]) -> None:
         self.left = left
+        self.era = era
         self.acknowledged = acknowledged
 
 
@@ -103,6 +105,8 @@ class Outbox:
         self._condition = threading.Condition()
         self._records = 0
         self._bytes = 0
+        self._era = 0
+        self._of_era: Counter[int] = Counter()
         self._progress = clock.monotonic()
         self._order = threading.Lock()
         self._waiting: list[tuple[Encoded, _Receipt]] = []
@@ -131,8 +135,9 @@ class Outbox:
         self._send([record], acknowledged)
 
     def _send(self, encoded: Sequence[Encoded], acknowledged: Callable[[], None]) -> None:
-        receipt = _Receipt(len(encoded), acknowledged)
         with self._condition:
+            receipt = _Receipt(len(encoded), self._era, acknowledged)
+            self._of_era[self._era] += len(encoded)
             if self._records == 0:
                 self._progress = self._clock.monotonic()
             self._records += len(encoded)
@@ -172,6 +177,7 @@ class Outbox:
             self._progress = self._clock.monotonic()
             receipt.left -= 1
             last = receipt.left == 0
+            self._of_era[receipt.era] -= 1
             self._condition.notify_all()
         if last:
             receipt.acknowledged()
@@ -190,6 +196,18 @@ class Outbox:
         """Seconds since the broker last acknowledged something while records are outstanding; 0 when none is."""
         with self._condition:
             return self._clock.monotonic() - self._progress if self._records else 0.0
+
+    def mark(self) -> Callable[[], bool]:
+        """Ask what this returns, at any time, whether all that was sent before now is acknowledged."""
+        with self._condition:
+            era, self._era = self._era, self._era + 1
+            self._of_era = +self._of_era  # eras that are over leave nothing behind
+
+        def settled() -> bool:
+            with self._condition:
+                return not any(count for sent_in, count in self._of_era.items() if sent_in <= era)
+
+        return settled
 
     def wait_for_room(self, timeout_s: float) -> bool:
         """Wait until outputs are below the bound; False when it took longer."""

@@ -22,7 +22,7 @@ from tests.chaos.clocks import Clocks
 from tests.chaos.faults import BROKER, STORE, Fault, schedule
 from tests.chaos.hand import Hand
 from tests.chaos.observer import Observer
-from tests.chaos.reckoning import ADMITTED, Reckoning, Story, reckon
+from tests.chaos.reckoning import ADMITTED, Reckoning, Story, reckon, taken_over
 from tests.chaos.recorded import missing
 from tests.chaos.storm import Storm
 from tests.chaos.toxiproxy import toxiproxy
@@ -74,7 +74,7 @@ class Outcome:
             f"recoveries {sum(map(len, self.storm.recoveries.values()))} (count, median s, longest s), "
             f"processes started again {self.restarts}: {'; '.join(again)}",
             f"duplicates suppressed {sum(found.duplicates.values())}: {dict(found.duplicates)}, "
-            f"of stopped samplers behind their successors' {found.late}",
+            f"sampled again before the first was acknowledged {found.late}",
             f"verdicts that the engine's own truth confirms {found.judged}",
             f"unresolved by a fault that explains it {found.unresolved}",
             f"losses {found.losses}",
@@ -149,7 +149,10 @@ def _weather(hand: Hand, planned: list[Fault], seconds: float, replay: str, say:
         notes.append(hand.clocks.why)
     if "recorder" in stack.services:
         storm.problems += missing(stack.cluster, stack.settings)
-    story = Story(observer, storm.injured, stack.settings.dispatch.batch_groups, PASS_RATE, storm.problems)
+    story = Story(
+        observer, storm.injured, stack.settings.dispatch.batch_groups, PASS_RATE, storm.problems,
+        taken_over(RunDir(Path(stack.settings.run_dir)).logs),
+    )  # fmt: skip
     found = reckon(stack.cluster, deadline_s=CLOSURE_DEADLINE_S + 60, story=story)
     return Outcome(
         replay, storm, found, seconds_taken, max(1.0, ended[0] - struck[0]), ended[1] - struck[1], planned,

@@ -9,9 +9,11 @@ A loss is a requested trial
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -25,6 +27,7 @@ from schemas.sandbox import SandboxCommand, SandboxResult
 from schemas.verification import VerificationAlarm, VerificationVerdict
 from services.agent.engines.synthetic import is_right
 from services.runtime.cluster import Cluster, connection
+from services.runtime.core import Message
 from services.runtime.ledger import AuditReport, audit, excluded
 from services.runtime.tap import read_all
 from tests.chaos.explained import Injured, explained
@@ -52,12 +55,14 @@ class Story:
     batch_groups: int
     pass_rate: float
     problems: list[str] = field(default_factory=list)
+    taken_over: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """By partition, the ends of `rollout.invocation` that samplers read to before they sampled there."""
 
 
 @dataclass
 class Reckoning:
     """`problems` empty: nothing lost, nothing twice. `duplicates`: repeated records that changed nothing, by topic;
-    `late` of them were a stopped sampler's own, behind those of its successor.
+    `late` of them are invocations whose first record was not in the log yet when the next sampler read to its end.
 
     `unresolved`: trials of groups that the schedule's faults left unresolved, each for a reason that explains it.
     """
@@ -75,10 +80,9 @@ class Reckoning:
 
 def reckon(cluster: Cluster, *, deadline_s: float, story: Story | None = None) -> Reckoning:
     """Read the run's topics and judge them; services must have been drained. Without a story nothing is explained."""
-    records: list[Record] = []
     undecodable: list[Any] = []
-    for topic in READ:
-        records += [message.record for message in read_all(cluster, topic, undecodable=undecodable.append)]
+    messages = [message for topic in READ for message in read_all(cluster, topic, undecodable=undecodable.append)]
+    records = [message.record for message in messages]
     out = Reckoning()
     if undecodable:
         out.problems.append(f"{len(undecodable)} undecodable records")
@@ -90,7 +94,7 @@ def reckon(cluster: Cluster, *, deadline_s: float, story: Story | None = None) -
     _fates(records, result, story, out)
     _versions(records, out)
     _verdicts(records, out)
-    _repeats(records, out)
+    _repeats(messages, story.taken_over if story else {}, out)
     out.problems += [f"alarm: {r.kind}, {r.severity}" for r in records if isinstance(r, VerificationAlarm)]
     out.problems += [f"dead letters: {letters}" for letters in dead_letters(cluster)]
     if story is None:
@@ -243,7 +247,7 @@ def _content(record: Record) -> tuple[Any, ...]:
     return tuple(v.tobytes() if hasattr(v, "tobytes") else v for name, v in values if not name.endswith("_ms"))
 
 
-def _repeats(records: list[Record], out: Reckoning) -> None:
+def _repeats(messages: Sequence[Message], taken_over: Mapping[int, Sequence[int]], out: Reckoning) -> None:
     """Repeated ids: harmless when they say the same. The first in the log counts for invocations."""
     ids: dict[type[Record], Any] = {
         RolloutRequested: lambda r: r.trial_id,
@@ -257,30 +261,49 @@ def _repeats(records: list[Record], out: Reckoning) -> None:
         TrainingUpdate: lambda r: r.policy_version,
         PolicyPublished: lambda r: r.policy_version,
     }
-    seen: dict[tuple[str, Any], Record] = {}
-    for r in records:
+    seen: dict[tuple[str, Any], Message] = {}
+    for message in messages:
+        r = message.record
         key = ids.get(type(r), lambda r: None)(r)
         if key is None:
             continue
         name = type(r).__name__
-        first = seen.setdefault((name, key), r)
-        if first is r:
+        first = seen.setdefault((name, key), message)
+        if first is message:
             continue
         out.duplicates[name] += 1
-        if isinstance(first, Invocation) and isinstance(r, Invocation):
-            _sampled_again(first, r, out)
+        if isinstance(r, Invocation) and _content(first.record) != _content(r):
+            _sampled_again(first, message, taken_over, out)
 
 
-def _sampled_again(counts: Invocation, other: Invocation, out: Reckoning) -> None:
-    """Recorded tokens are never sampled again. What a stopped sampler had under way and could not get acknowledged is:
-    its record comes late, behind its successor's, and was begun before that one was there."""
-    if _content(counts) == _content(other):
-        return
-    if other.started_ms <= counts.ended_ms:
+def _sampled_again(counts: Message, other: Message, taken_over: Mapping[int, Sequence[int]], out: Reckoning) -> None:
+    """Recorded tokens are never sampled again; what was not acknowledged is, and both records may come to stand.
+
+    No sampler may have read past the first one before it made the other: between the two lies no end that one read to,
+    unless the other was begun before the first was there, by a sampler that was stopped meanwhile.
+    """
+    first, second = counts.record, other.record
+    assert isinstance(first, Invocation)
+    assert isinstance(second, Invocation)
+    read = [end for end in taken_over.get(other.partition, ()) if counts.position.offset < end <= other.position.offset]
+    if second.started_ms <= first.ended_ms or not read:
         out.late += 1
         return
-    spans = ", ".join(f"{r.started_ms}..{r.ended_ms} by version {r.policy_version}" for r in (counts, other))
-    out.problems.append(f"{other.invocation_id} was sampled again after it was recorded: {spans}")
+    spans = ", ".join(f"{r.started_ms}..{r.ended_ms} by version {r.policy_version}" for r in (first, second))
+    out.problems.append(f"{second.invocation_id} was sampled again though a sampler had read to {read[-1]}: {spans}")
+
+
+def taken_over(logs: Path) -> dict[int, list[int]]:
+    """See `Story.taken_over`; from what samplers say in their logs."""
+    ends: dict[int, list[int]] = defaultdict(list)
+    for file in sorted(logs.glob("sampler*.log")):
+        for line in file.read_text(errors="replace").splitlines():
+            said = json.loads(line) if line.startswith("{") and line.endswith("}") else {}
+            for name, end in said.get("ends", {}).items():
+                topic, _, number = name.rstrip("]").partition("[")
+                if topic == topics.ROLLOUT_INVOCATION.name:
+                    ends[int(number)].append(end)
+    return {number: sorted(found) for number, found in ends.items()}
 
 
 # -- waits ---------------------------------------------------------------------------------------------------------

@@ -5,13 +5,14 @@ import typing
 
 from schemas.group import GroupAdmission, GroupClosed
 from schemas.policy import TrainingUpdate
-from schemas.rollout import RolloutCompleted, RolloutRequested
+from schemas.rollout import Invocation, RolloutCompleted, RolloutRequested
 from schemas.verification import VerificationVerdict
 from services.agent.engines.synthetic import is_right
+from services.runtime.core import Message, Position
 from services.runtime.ledger import audit
 from tests.chaos.explained import Injured
 from tests.chaos.faults import Fault
-from tests.chaos.reckoning import Reckoning, Story, _fates, _truths, _waits_seen
+from tests.chaos.reckoning import Reckoning, Story, _fates, _repeats, _truths, _waits_seen, taken_over
 
 GROUP = "run/00000000"
 TRIAL = f"{GROUP}/0"
@@ -144,3 +145,33 @@ def test_a_verdict_against_the_engines_own_truth_is_a_problem():
         out = Reckoning()
         _truths([make(VerificationVerdict, trial_id=TRIAL, attempt=0, verdict=verdict)], story(), out)
         assert bool(out.problems) == ((verdict == "pass") != is_right(f"{TRIAL}.0", 0.5))
+
+
+def sampled(offset, started_ms, text):
+    """One record of the same invocation, as it lies in partition 3."""
+    record = make(
+        Invocation,
+        trial_id=TRIAL,
+        invocation_id="i",
+        started_ms=started_ms,
+        ended_ms=started_ms + 10,
+        tokenizer_digest=text,
+    )
+    return Message(Position("rollout.invocation.v1", 3, offset), 0, GROUP, {}, record, 0)
+
+
+def test_tokens_that_a_sampler_had_read_are_not_sampled_again(tmp_path):
+    (tmp_path / "sampler-2.log").write_text(
+        'a line that is no JSON\n{"event": "reading to the ends", "ends": {"rollout.invocation.v1[3]": 8}}\n'
+    )
+    ends = taken_over(tmp_path)
+    assert ends == {3: [8]}
+    for pair, problems, late in (
+        ([sampled(5, 100, "a"), sampled(9, 500, "b")], 1, 0),  # it stood there
+        ([sampled(8, 100, "a"), sampled(9, 500, "b")], 0, 1),  # it came after the look
+        ([sampled(5, 100, "a"), sampled(9, 105, "b")], 0, 1),  # begun before it was there
+        ([sampled(5, 100, "a"), sampled(9, 100, "a")], 0, 0),  # the same record
+    ):
+        out = Reckoning()
+        _repeats(pair, ends, out)
+        assert (len(out.problems), out.late) == (problems, late), pair
