@@ -46,6 +46,7 @@ _THERE = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
 _FULL = {"InsufficientStorage", "XMinioStorageFull", "QuotaExceeded"}
 _AGAIN = {"SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "NoSuchUpload"}
 """Codes below 500 after which the same request may succeed; a conflict is settled by asking again who won."""
+_SKEWED = "RequestTimeTooSkewed"
 _SKEW_S = 300.0
 """Servers refuse a request whose clock is a quarter of an hour from theirs, some without saying why."""
 _PIECE = 1024 * 1024
@@ -116,6 +117,7 @@ class S3Store(ContentAddressed):
 
     def _call(self, doing: str, key: str, work: Any) -> Any:
         """Run a client call; what a person can mend becomes UserError, an absent object MissingObject."""
+        wall, steady = time.time(), time.monotonic()
         try:
             return work()
         except S3Error as e:
@@ -128,11 +130,15 @@ class S3Store(ContentAddressed):
                 ) from e  # fmt: skip
             if e.code in _AGAIN or e.response.status >= 500:
                 raise self._unavailable(doing, key, f"{e.code}: {e.message}") from e
-            if e.response.status == 403 and abs(apart := _clocks_apart(e.response.headers)) > _SKEW_S:
-                raise StoreUnavailable(
-                    f"the object store refuses a clock {apart / 60:+.0f} min from its own (while doing: {doing} {key})",
-                    self._where, "set the clock of this machine, or the server's; nothing is lost meanwhile",
-                ) from e  # fmt: skip
+            if e.response.status == 403:
+                apart = _clocks_apart(e.response.headers)
+                moved = (time.time() - wall) - (time.monotonic() - steady)  # set between signing and the answer
+                if abs(apart) > _SKEW_S or abs(moved) > _SKEW_S or e.code == _SKEWED:
+                    which = f"a clock {apart / 60:+.0f} min from its own" if abs(apart) > _SKEW_S else "a wrong clock"
+                    raise StoreUnavailable(
+                        f"the object store refuses {which} (while doing: {doing} {key})",
+                        self._where, "set the clock of this machine, or the server's; nothing is lost meanwhile",
+                    ) from e  # fmt: skip
             if e.code == "NoSuchBucket":
                 raise MissingBucket(
                     f"the bucket does not exist (while doing: {doing} {key})", self._where,

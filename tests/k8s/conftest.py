@@ -31,8 +31,11 @@ Strimzi's definitions. Nothing is built or stopped then, and what is deployed st
 NAMESPACES = ("rs-test", "rs-test-sandbox")
 RUN_ID = "k8s"
 HERE = Path(__file__).parent
-ORDER = ("test_manifests", "test_pod_security", "test_walls", "test_rollouts", "test_scaling", "test_account")
-"""One run goes through all of these, so their order counts; what is not named comes first."""
+ORDER = (
+    "test_manifests", "test_sandbox_pod",
+    "test_pod_security", "test_walls", "test_rollouts", "test_scaling", "test_account",
+)  # fmt: skip
+"""What is not named comes first, then what needs no images while they are built; one run goes through the rest."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -128,6 +128,51 @@ def test_a_wrong_clock_is_named_and_passes(s3_server, tmp_path, hours):
     assert said[4] == "b'1'\n"
 
 
+SET_RIGHT = """
+import os, struct, sys
+from services.runtime.settings import Store
+from services.runtime.store import StoreUnavailable, open_store
+store = open_store(Store(
+    url=sys.argv[1], endpoint=sys.argv[2], secure=False, access_key="root", secret_key="rootsecret"
+))
+def set_clock(seconds):
+    with open(os.environ["CHAOS_CLOCK"], "r+b") as file:
+        file.write(struct.pack("q", seconds))
+def answer(ask):
+    def asked(*args, **kwargs):
+        said = ask(*args, **kwargs)
+        set_clock(0)
+        return said
+    return asked
+for client in (store._client, store._once):
+    client._http.urlopen = answer(client._http.urlopen)
+uses = (lambda: store.put("a", b"1"), lambda: store.put_if_absent("b", b"2"), lambda: store.exists("a"))
+for use in uses:
+    set_clock(int(sys.argv[3]))
+    try:
+        use()
+    except StoreUnavailable as e:
+        print(str(e).replace(chr(10), " "), flush=True)
+print(store.put_if_absent("a", b"3"))
+"""
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_clock_that_is_set_right_before_the_answer_comes_is_waited_out_too(s3_server, tmp_path, hours):
+    """Signed by the wrong clock, answered under the right one: the refusal is of the hour that was."""
+    clocks = Clocks(tmp_path)
+    if not clocks.there:
+        pytest.skip(clocks.why)
+    command = [sys.executable, "-c", SET_RIGHT, f"s3://{s3_server.bucket()}", s3_server.endpoint, str(3600 * hours)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **clocks.environment("one")}, capture_output=True, text=True, timeout=60
+    )
+    *refused, made = done.stdout.splitlines()
+    assert made == "True", done.stderr
+    assert len(refused) == 3
+    assert all("refuses a wrong clock" in line for line in refused), refused
+
+
 FULL = """
 import os, sys
 from pathlib import Path
