@@ -64,6 +64,15 @@ def save(folder: Path, model: torch.nn.Module, harness: Harness) -> None:
     harness.save(folder)
 
 
+def unusable(device: str) -> str:
+    """Why torch cannot compute on this device; empty where it can."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:  # no such name, no such device, or a torch built without it
+        return str(error).splitlines()[0]
+    return ""
+
+
 def load(folder: Path, device: str = "cpu") -> torch.nn.Module:
     """Any causal LM that transformers can load from local files, in evaluation mode. Raises OSError or ValueError."""
     if not (folder / "config.json").is_file():

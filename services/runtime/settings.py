@@ -60,6 +60,7 @@ class Sampler(Section):
     engine: Literal["torch", "synthetic"] = "torch"
     concurrency: int = Field(128, ge=1, description="trials in flight in one sampler")
     threads: int = Field(1, ge=1)
+    device: str = Field("cpu", description="where the embedded engine computes, as torch names it: cpu, cuda, cuda:1")
     attempts: int = Field(3, ge=1, description="attempts of one trial before its outcome is unknown")
     operation_deadline_s: float = Field(30.0, gt=0)
     synthetic_min_s: float = 0.2
@@ -155,7 +156,7 @@ class Trainer(Section):
     imitation_trials: int = Field(48, ge=0, description="passed trials repeated after each update; 0: pure GRPO")
     imitation_weight: float = Field(1.0, ge=0)
     threads: int = Field(1, ge=1)
-    device: str = "cpu"
+    device: str = Field("cpu", description="as sampler.device")
     keep_checkpoints: int = Field(3, ge=1)
     kind: Literal["torch", "synthetic"] = "torch"
     synthetic_update_s: float = Field(1.0, ge=0)

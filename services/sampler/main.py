@@ -61,10 +61,15 @@ def synthetic_engine(context: ServiceContext) -> Engine:
 
 def torch_engine(context: ServiceContext) -> Engine:
     """The embedded engine."""
+    from services.agent import model
     from services.agent.engines.torch_engine import TorchEngine
 
     chosen = context.settings.sampler
-    return TorchEngine(batch=chosen.concurrency, threads=chosen.threads)
+    if why := model.unusable(chosen.device):
+        raise UserError(
+            f"torch cannot use the device {chosen.device!r}: {why}", "sampler.device", "correct it, or use cpu"
+        )
+    return TorchEngine(batch=chosen.concurrency, threads=chosen.threads, device=chosen.device)
 
 
 class Sampler:

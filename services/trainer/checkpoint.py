@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from services.runtime.checkpoints import OPTIMIZER_FILE, Manifest, StoredFile, fetch_checkpoint, load_manifest
+from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings
 from services.runtime.store import ObjectStore
 from services.trainer.packing import TrainGroup
@@ -45,6 +46,12 @@ class TorchWeights:
     def __init__(self, settings: RunSettings, store: ObjectStore) -> None:
         import torch
 
+        from services.agent import model as policy
+
+        if why := policy.unusable(device := settings.trainer.device):
+            raise UserError(
+                f"torch cannot use the device {device!r}: {why}", "trainer.device", "correct it, or use cpu"
+            )
         torch.set_num_threads(settings.trainer.threads)
         torch.use_deterministic_algorithms(True)
         self._settings = settings

@@ -1,23 +1,25 @@
 """The end of the run: every pod that was asked to go drained, nothing crashed, and every trial has one fate."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
 from schemas.topics import TRAINING_UPDATE
-from tests.k8s.cluster import until
+from tests.k8s.cluster import Refused, until
 from tests.k8s.progress import say
 
 CLOSURE_DEADLINE_S = 240
 UPDATES_MORE = 3
 
 
-def inside(run, namespace, *command, timeout_s=120):
+def inside(run, namespace, *command, timeout_s=120, **environment):
     return subprocess.run(
-        run.cluster.inside(namespace, sys.executable, *command), capture_output=True, text=True, timeout=timeout_s
-    )
+        run.cluster.inside(namespace, sys.executable, *command), capture_output=True, text=True, timeout=timeout_s,
+        env={**os.environ, **environment},
+    )  # fmt: skip
 
 
 @pytest.mark.timeout(300)
@@ -50,6 +52,31 @@ def test_nothing_is_lost_and_nothing_counted_twice(run, namespaces, bootstrap):
     assert found["problems"] == []
     assert found["losses"] == 0
     assert found["trials"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_a_copy_made_in_the_cluster_audits_equal_elsewhere(run, namespaces, bootstrap, tmp_path):
+    """The page's way: a job from the CronJob. Its copy is put back as a run folder of this machine."""
+    here = namespaces[0]
+    run.cluster.kubectl("-n", here, "create", "job", "copy-1", "--from=cronjob/backup")
+    try:
+        run.cluster.kubectl("-n", here, "wait", "--for=condition=Complete", "job/copy-1", "--timeout=120s",
+                            timeout_s=130)  # fmt: skip
+    except Refused as refused:
+        pytest.fail(f"{refused}\n{run.cluster.kubectl('-n', here, 'logs', 'job/copy-1', '--all-pods', '--tail=40')}")
+    said = run.cluster.kubectl("-n", here, "logs", "job/copy-1", "--tail=1")
+    run.table.note(said.strip())
+    assert said.startswith("backed up ")
+    folder = tmp_path / "restored"
+    back = inside(
+        run, here, "-m", "services.cli", "restore", "s3://backup/copy-1", "--run-dir", str(folder),
+        ROLLSTREAM_STORE__ENDPOINT=f"store.{here}.svc:7070", ROLLSTREAM_STORE__SECURE="false",
+        ROLLSTREAM_STORE__ACCESS_KEY="operator", ROLLSTREAM_STORE__SECRET_KEY="laptop-operator-secret",
+    )  # fmt: skip
+    assert back.returncode == 0, back.stdout + back.stderr
+    copied = inside(run, here, "-m", "services.cli", "audit", "--run-dir", str(folder))
+    assert copied.returncode == 0, copied.stdout + copied.stderr
+    assert copied.stdout == _audit(run, namespaces, bootstrap).stdout
 
 
 def test_no_container_ended_unless_its_pod_was_deleted(run):
