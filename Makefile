@@ -9,10 +9,10 @@ RUN_DIR ?= runs/quickstart
 RUN_ARGS ?= --set dispatch.wall_s=400
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system equipment images run test test-long test-kafka test-k8s check lint types exact chaos bench clean
+.PHONY: help setup system equipment images run test test-long test-kafka test-k8s test-images check lint types exact chaos bench clean
 
 help: ## print this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready system ## install everything into .venv (and bubblewrap through apt-get when it is missing)
 
@@ -63,6 +63,9 @@ test-kafka: setup ## suites, whole runs, logins and a short chaos on the Apache 
 
 test-k8s: setup ## images, manifests and a run under rollouts on the Kubernetes of ../shared/kube, as root (a quarter of an hour)
 	@TORCH='$(TORCH)' $(BIN)/python -m tests.k8s
+
+test-images: setup ## every image, and the compose stack to its audit, on a Docker Engine of its own, as root (ten minutes)
+	@TORCH='$(TORCH)' $(BIN)/python -m tests.infra
 
 check: setup lint types test ## ruff and mypy first, by themselves, then all tests
 

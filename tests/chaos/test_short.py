@@ -47,7 +47,6 @@ def test_only_what_a_trial_depends_on_explains_its_end():
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.timeout(420)
 def test_a_dozen_faults_lose_nothing_and_double_nothing(shared_equipment, tmp_path, monkeypatch):
     monkeypatch.setenv("ROLLSTREAM_CACHE", str(tmp_path / "cache"))

@@ -27,9 +27,12 @@ def image(service: str, tag: str) -> str:
 
 
 class Builder:
-    """Builds everything in a thread of its own; `finish` waits for it. `stop` ends the engine, finished or not."""
+    """Builds everything in a thread of its own; `finish` waits for it. `stop` ends the engine, finished or not.
 
-    def __init__(self, engine: Engine, services: Iterable[str]) -> None:
+    Images of `services` are built a second time, from another revision.
+    """
+
+    def __init__(self, engine: Engine, services: Iterable[str] = ()) -> None:
         self.engine, self.services = engine, tuple(services)
         self.seconds: dict[str, float] = {}
         self._failure: BaseException | None = None
@@ -49,7 +52,8 @@ class Builder:
             self._run("wheels", images / "wheels.sh")
             self._run("images of Kafka and S3", ROOT / "tests" / "k8s" / "images" / "build.sh")
             self._run("images of all services", images / "build.sh", "--tag", NOW)
-            self._run("the next images", images / "build.sh", "--tag", NEXT, *self.services, REVISION="next")
+            if self.services:
+                self._run("the next images", images / "build.sh", "--tag", NEXT, *self.services, REVISION="next")
         except BaseException as failure:  # told by finish, in the thread of the test
             self._failure = failure
 

@@ -23,29 +23,34 @@ PROGRAMS: Mapping[str, str] = {
     "/usr/lib/cni/bridge": "containernetworking-plugins",
 }
 """Program -> the Debian package that brings it."""
+SERVERS = {"kafka": "the files of Kafka's test image", "s3": "the files of the S3 server's test image"}
+PARTS = {"kube": "the programs of the cluster", **SERVERS}
+"""Parts of the shared equipment, and what is missed without them."""
 
 
-def absent(found: Callable[[str], str | None] = shutil.which) -> list[str]:
+def absent(programs: Mapping[str, str], found: Callable[[str], str | None] = shutil.which) -> list[str]:
     """Packages whose program is not there."""
-    return sorted({package for program, package in PROGRAMS.items() if found(program) is None})
+    return sorted({package for program, package in programs.items() if found(program) is None})
 
 
-def why_not(shared: Path, install: Callable[[list[str]], str] | None = None) -> str:
+def why_not(
+    shared: Path,
+    programs: Mapping[str, str] = PROGRAMS,
+    parts: Mapping[str, str] = PARTS,
+    install: Callable[[Mapping[str, str]], str] | None = None,
+) -> str:
     """Why nothing can be started here; empty when everything is there, or was installed just now."""
     if os.geteuid() != 0:
-        return "only root can start a Kubernetes node and a Docker Engine of its own"
-    if not (shared / "kube" / "kube.sh").is_file():
-        return f"the programs of the cluster are absent: {shared / 'kube'}"
-    for part in ("kafka", "s3"):
+        return "only root can start a Kubernetes node or a Docker Engine of its own"
+    for part, what in parts.items():
         if not (shared / part / f"{part}.sh").is_file():
-            return f"what the test image of {part} is made of is absent: {shared / part}"
-    if missing := absent():
-        return (install or apt_install)(missing)
-    return ""
+            return f"{what} are absent: {shared / part}"
+    return (install or apt_install)(programs) if absent(programs) else ""
 
 
-def apt_install(packages: list[str]) -> str:
-    """Install them, saying so; why that failed, or the empty string."""
+def apt_install(programs: Mapping[str, str]) -> str:
+    """Install the packages of those that are absent, saying so; why that failed, or the empty string."""
+    packages = absent(programs)
     if shutil.which("apt-get") is None:
         return f"this system has no apt-get, and these are missing: {' '.join(packages)}"
     print(f"== installing with apt-get: {' '.join(packages)}", flush=True)
@@ -60,4 +65,4 @@ def apt_install(packages: list[str]) -> str:
             return f"apt-get {step[0]} did not end within five minutes"
         if done.returncode and step[0] == "install":  # a stale list may do; what is missing then says so here
             return f"apt-get could not install {' '.join(packages)}: {done.stderr.strip()[-400:]}"
-    return f"still missing after apt-get: {' '.join(left)}" if (left := absent()) else ""
+    return f"still missing after apt-get: {' '.join(left)}" if (left := absent(programs)) else ""

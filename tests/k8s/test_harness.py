@@ -79,7 +79,7 @@ def test_the_table_lines_up_and_refuses_a_column_of_its_own():
 
 def test_only_packages_whose_program_is_absent_are_asked_for(tmp_path, monkeypatch):
     there = set(PROGRAMS) - {"runc", "xz"}
-    assert absent(lambda program: program if program in there else None) == ["runc", "xz-utils"]
+    assert absent(PROGRAMS, lambda program: program if program in there else None) == ["runc", "xz-utils"]
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert "the programs of the cluster are absent" in why_not(tmp_path)
     monkeypatch.setattr("os.geteuid", lambda: 1000)

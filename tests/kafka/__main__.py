@@ -17,7 +17,7 @@ from tests.apache import QUICK, apache_kafka
 from tests.conftest import SHARED
 from tests.kafka.conftest import WANTED
 
-RUNTIME = ("archive", "full_rebalance", "loop", "process", "tap")
+RUNTIME = ("archive", "full_rebalance", "loop", "own_outputs", "process", "tap")
 """Tests of the runtime that talk to a broker; each empties the cluster, so nothing else may run on it meanwhile."""
 CHAOS_S = 40
 FAILED = 1
