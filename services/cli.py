@@ -145,13 +145,14 @@ def prepare(
 
 @app.command()
 def audit(
-    run_dir: Annotated[Path | None, typer.Argument(help="A run's folder. Default: runs/quickstart.")] = None,
+    folder: Annotated[Path | None, typer.Argument(help="A run's folder; --run-dir says the same.")] = None,
+    run_dir: RunDirOption = None,
     bootstrap: BootstrapOption = "",
 ) -> None:
     """Prove from the topics alone that every requested trial has exactly one fate; exit 1 naming those that do not."""
     from infra.local.looks import audit_run
 
-    raise typer.Exit(audit_run(run_dir or _default_run(), bootstrap))
+    raise typer.Exit(audit_run(run_dir or folder or _default_run(), bootstrap))
 
 
 @app.command()

@@ -36,6 +36,7 @@ class Builder:
         self.engine, self.services = engine, tuple(services)
         self.seconds: dict[str, float] = {}
         self._failure: BaseException | None = None
+        self._delivery: threading.Thread | None = None
         self._step: subprocess.Popen[str] | None = None
         self._stopped = False
         self._thread = threading.Thread(target=self._work, name="images", daemon=True)
@@ -88,9 +89,32 @@ class Builder:
         self._stopped = True
         if self._step is not None and self._step.poll() is None:
             os.killpg(self._step.pid, 15)
-        if self._thread.ident is not None:
-            self._thread.join(20)
+        for thread in (self._thread, self._delivery):
+            if thread is not None and thread.ident is not None:
+                thread.join(20)
         self.engine.stop()
+
+    def deliver(self, cluster: Cluster, names: Iterable[str]) -> None:
+        """Begin to load these images into the node as soon as all are built; `delivered` waits for it."""
+
+        def work() -> None:
+            try:
+                self.finish()
+                began = time.monotonic()
+                self.hand_over(cluster, names)
+                say(f"loaded the images into the node in {time.monotonic() - began:.0f} s")
+            except BaseException as failure:  # told by delivered, in the thread of the test
+                self._failure = self._failure or failure
+
+        self._delivery = threading.Thread(target=work, name="delivery", daemon=True)
+        self._delivery.start()
+
+    def delivered(self) -> None:
+        """Wait until all is in the node. Raises what building or loading raised."""
+        assert self._delivery is not None
+        while self._delivery.is_alive():
+            self._delivery.join(1)
+        self.finish()
 
     def hand_over(self, cluster: Cluster, names: Iterable[str]) -> None:
         """Load images into the node. Layers that they share travel once."""

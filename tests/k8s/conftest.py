@@ -102,6 +102,8 @@ def cluster(request: pytest.FixtureRequest, scratch: Path, builder: Builder) -> 
             with timed("installing KEDA and Strimzi's definitions"):
                 started.kubectl("apply", "--server-side", "-f", str(SHARED / "kube" / "crds"), timeout_s=120)
                 started.keda()
+            services = [image(service, tag) for tag in (NOW, NEXT) for service in SERVICES]
+            builder.deliver(started, [*services, image("prepare", NOW), *SERVERS])
         request.session.rollstream_cluster = started  # type: ignore[attr-defined]  # for the report above
         yield started
     finally:
@@ -132,11 +134,8 @@ def new_images() -> dict[str, str]:
 def run(cluster: Cluster, builder: Builder, bootstrap: str, table: Table) -> Iterator[Run]:
     """The test's overlay, deployed, prepared, ready, and two updates on its way."""
     if not cluster.borrowed:
-        with timed("waiting for the images"):
-            builder.finish()
-        with timed("loading the images into the node"):
-            services = [image(service, tag) for tag in (NOW, NEXT) for service in SERVICES]
-            builder.hand_over(cluster, [*services, image("prepare", NOW), *SERVERS])
+        with timed("waiting for the images to be in the node"):
+            builder.delivered()
     with contextlib.ExitStack() as cleanup:
         pods = PodWatch(cluster)
         cleanup.callback(pods.close)
