@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.conftest import SHARED
@@ -37,7 +38,8 @@ class Builder:
         self.seconds: dict[str, float] = {}
         self._failure: BaseException | None = None
         self._delivery: threading.Thread | None = None
-        self._step: subprocess.Popen[str] | None = None
+        self._end = threading.Lock()
+        self._steps: set[subprocess.Popen[str]] = set()
         self._stopped = False
         self._thread = threading.Thread(target=self._work, name="images", daemon=True)
 
@@ -50,8 +52,14 @@ class Builder:
             self.engine.start()
             images = ROOT / "infra" / "images"
             self._run("base image", images / "base.sh")
-            self._run("wheels", images / "wheels.sh")
-            self._run("images of Kafka and S3", ROOT / "tests" / "k8s" / "images" / "build.sh")
+            servers = ROOT / "tests" / "k8s" / "images" / "build.sh"
+            with ThreadPoolExecutor(2) as both:
+                steps = [
+                    both.submit(self._run, "wheels", images / "wheels.sh"),
+                    both.submit(self._run, "images of Kafka and S3", servers),
+                ]
+            for step in steps:
+                step.result()
             self._run("images of all services", images / "build.sh", "--tag", NOW)
             if self.services:
                 self._run("the next images", images / "build.sh", "--tag", NEXT, *self.services, REVISION="next")
@@ -62,15 +70,16 @@ class Builder:
         began = time.monotonic()
         say(f"building: {what}")
         given = {"DOCKER_HOST": self.engine.url, "SHARED": str(SHARED), **environment}
-        self._step = subprocess.Popen(
+        step = subprocess.Popen(
             [str(word) for word in command], cwd=ROOT, env={**os.environ, **given}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
-        said, _ = self._step.communicate(timeout=_BUILD_S)
+        self._steps.add(step)
+        said, _ = step.communicate(timeout=_BUILD_S)
         self.seconds[what] = time.monotonic() - began
         if self._stopped:
             raise RuntimeError("the build was ended")
-        if self._step.returncode:
+        if step.returncode:
             raise RuntimeError(f"{what} could not be built:\n{said[-4000:]}")
         say(f"built: {what} in {self.seconds[what]:.0f} s")
         for line in said.splitlines():
@@ -85,14 +94,16 @@ class Builder:
             raise self._failure
 
     def stop(self) -> None:
-        """End a step under way, and the engine with everything in it."""
+        """End steps under way, and the engine with everything in it. Safe to repeat."""
         self._stopped = True
-        if self._step is not None and self._step.poll() is None:
-            os.killpg(self._step.pid, 15)
+        for step in self._steps:
+            if step.poll() is None:
+                os.killpg(step.pid, 15)
         for thread in (self._thread, self._delivery):
             if thread is not None and thread.ident is not None:
                 thread.join(20)
-        self.engine.stop()
+        with self._end:
+            self.engine.stop()
 
     def deliver(self, cluster: Cluster, names: Iterable[str]) -> None:
         """Begin to load these images into the node as soon as all are built; `delivered` waits for it."""
@@ -110,11 +121,12 @@ class Builder:
         self._delivery.start()
 
     def delivered(self) -> None:
-        """Wait until all is in the node. Raises what building or loading raised."""
+        """Wait until all is in the node, which ends the engine. Raises what building or loading raised."""
         assert self._delivery is not None
         while self._delivery.is_alive():
             self._delivery.join(1)
         self.finish()
+        threading.Thread(target=self.stop, name="end of the engine").start()  # gigabytes to remove, meanwhile
 
     def hand_over(self, cluster: Cluster, names: Iterable[str]) -> None:
         """Load images into the node. Layers that they share travel once."""

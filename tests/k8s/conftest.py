@@ -87,7 +87,8 @@ def builder(scratch: Path) -> Iterator[Builder]:
             made.start()
         yield made
     finally:
-        made.stop()
+        with timed("ending the engine"):
+            made.stop()
 
 
 @pytest.fixture(scope="session")
@@ -108,8 +109,8 @@ def cluster(request: pytest.FixtureRequest, scratch: Path, builder: Builder) -> 
         yield started
     finally:
         request.session.rollstream_cluster = None  # type: ignore[attr-defined]  # as above
-        say("stopping the cluster")
-        started.stop()
+        with timed("stopping the cluster"):
+            started.stop()
 
 
 @pytest.fixture(scope="session")
