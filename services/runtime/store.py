@@ -14,6 +14,7 @@ Who reads and writes which of these: `services.runtime.store_rights`.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,8 +129,13 @@ class ContentAddressed:
         return data
 
 
-def open_store(settings: Store, service: str = "operator", *, create: bool = False) -> ObjectStore:
-    """The store of `settings.url`, with the login of `service`; `create` makes a bucket that is missing.
+def principal() -> str:
+    """As whom a command logs in: whoever owns the run, or the service in whose container it is called."""
+    return os.environ.get("ROLLSTREAM_PRINCIPAL") or "operator"
+
+
+def open_store(settings: Store, service: str = "", *, create: bool = False) -> ObjectStore:
+    """The store of `settings.url`, with the login of `service` (else `principal`); `create` makes a missing bucket.
 
     Raises UserError for an unknown form, a missing bucket, refused credentials; StoreUnavailable when nobody answers.
     """
@@ -141,7 +147,7 @@ def open_store(settings: Store, service: str = "operator", *, create: bool = Fal
     if parts.scheme == "s3" and parts.netloc:
         from services.runtime.store_s3 import S3Store
 
-        return S3Store(login(settings, service), parts.netloc, parts.path.strip("/"), create=create)
+        return S3Store(login(settings, service or principal()), parts.netloc, parts.path.strip("/"), create=create)
     raise UserError(
         f"{settings.url!r} is no object store", "store.url", "use file:///absolute/folder or s3://bucket/prefix"
     )
@@ -152,7 +158,7 @@ def hidden_section(settings: RunSettings) -> Store:
     return settings.hidden_store if settings.hidden_store.url else settings.store
 
 
-def open_hidden(settings: RunSettings, service: str = "operator") -> ObjectStore:
+def open_hidden(settings: RunSettings, service: str = "") -> ObjectStore:
     """The store that holds `tasks/<digest>/hidden.json`. Only the verifier, and whoever prepares or copies a run, opens
     it; the other services are not given its login. Raises as open_store does."""
     return open_store(hidden_section(settings), service)

@@ -90,6 +90,15 @@ def test_what_was_recorded_is_read_by_the_recorder_alone_and_it_reads_nothing_el
         denied(lambda key=key: recorder.get(key))
 
 
+def test_a_command_in_a_services_container_logs_in_as_that_service(settings, monkeypatch):
+    """No secret but its own lies there; elsewhere a command is its operator's."""
+    assert open_store(settings.store).get(PUBLIC) == b"x"
+    monkeypatch.setenv("ROLLSTREAM_PRINCIPAL", "recorder")
+    recorder = open_store(settings.store)
+    assert recorder.get(RECORDED) == b"x"
+    denied(lambda: recorder.get(PUBLIC))
+
+
 @pytest.mark.parametrize(("service", "keys"), [
     ("sandbox", {PUBLIC}), ("dispatch", {PUBLIC}), ("sampler", {PUBLIC, MANIFEST, CONTENT}),
     ("trainer", {MANIFEST, CONTENT}), ("gate", {PUBLIC, MANIFEST, CONTENT}), ("verifier", {PUBLIC, CONTENT}),
