@@ -52,7 +52,7 @@ images: ## build the container images of all services (IMAGES_ARGS='--tag v1 clo
 # Many tests wait for real processes, and a machine that others load starves some of them. What failed beside all others
 # is run once more by itself: a failure that stays is one, and what passed only then stands in the output by name.
 test: setup equipment ## set up, then run all tests (ruff and mypy among them)
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder || { code=$$?; [ $$code = 1 ] || exit $$code; \
+	@$(BIN)/pytest -n 2 --dist loadfile || { code=$$?; [ $$code = 1 ] || exit $$code; \
 	  echo "== the failures above once more, one after the other"; $(BIN)/pytest --last-failed --last-failed-no-failures none; }
 
 test-long: setup equipment ## the end-to-end tests that take longest: resumed runs, kills, chaos, elastic groups, S3, backup (half an hour)

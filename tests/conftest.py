@@ -11,12 +11,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 SHARED = Path(__file__).parents[2] / "shared"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first: begun last, one of them would run on alone while other workers have nothing."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
-
-
 @pytest.fixture(scope="session")
 def shared_equipment() -> Path:
     """Folder of the optional test equipment (real Apache Kafka, S3 server, data); skips where it is absent."""
