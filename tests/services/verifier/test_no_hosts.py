@@ -55,8 +55,16 @@ def test_a_fixtures_hosts_are_not_its_assessments(host: JailHost, monkeypatch: p
     diff = f"--- a/solution.py\n+++ b/solution.py\n@@ -1,2 +1,{len(lines)} @@\n"
     diff += "".join(f"-{line}\n" for line in ADD_BUG.splitlines()) + "".join(f"+{line}\n" for line in lines)
     deliver.give(completed(fixture, diff=diff))
-    verdicts = [one for one in deliver.outputs if isinstance(one, VerificationVerdict)]
-    assert [(one.verdict, one.cause) for one in verdicts] == [("pass", "ok")]
+
+    def verdict() -> VerificationVerdict:
+        return [one for one in deliver.outputs if isinstance(one, VerificationVerdict)][-1]
+
+    for _ in range(5):  # a starved machine may fail to start a jail: the verdict is pending, and the judgement repeated
+        if verdict().verdict != "pending":
+            break
+        deliver.now_ms += 60_000
+        deliver.apply(core.tick(deliver.now_ms))
+    assert (verdict().verdict, verdict().cause) == ("pass", "ok")
     assert seen
     assert all(options.hosts == () and options.runtime != "network" for options in seen)
     assert host.proxies.sockets == []
