@@ -3,7 +3,6 @@
 import contextlib
 import json
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -109,28 +108,16 @@ def test_a_stranger_reaches_the_world_but_nothing_of_ours(run, bystanders, targe
     assert until(lambda: as_it_should() is True, 30, f"a stranger who reaches {sorted(allowed)} alone")
 
 
-def of_each(run, ask):
-    """Service -> what `ask` finds out about its pod. Most of the time is waiting for silence: some at a time."""
-    with ThreadPoolExecutor(3) as pool:
-        return dict(zip(run.workloads, pool.map(lambda service: ask(run.pod(service)), run.workloads), strict=True))
-
-
-@pytest.fixture(scope="module")
-def reached(run, targets):
-    """Service -> what became of each connection that its pod tried, to itself excepted."""
-    return of_each(
-        run, lambda pod: connections(run.cluster, pod.namespace, pod.name, [t for t in targets if t.host != pod.ip])
-    )
-
-
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_service_reaches_what_it_reads_and_writes_and_nothing_else(run, reached, service):
+def test_a_service_reaches_what_it_reads_and_writes_and_nothing_else(run, targets, service):
     if service not in run.workloads:
         pytest.skip(f"{service} is not deployed")
+    pod = run.pod(service)
     allowed = {"kafka"}
     allowed |= {"store"} if service in RIGHTS else set()
     allowed |= {"hidden store"} if service in HIDDEN_RIGHTS else set()
-    found = reached[service]
+    aimed = [target for target in targets if target.host != pod.ip]
+    found = connections(run.cluster, pod.namespace, pod.name, aimed)
     assert {name for name, said in found.items() if said == OPEN} == allowed, found
     assert not any(said.startswith("no such name") for said in found.values()), found
 
@@ -143,8 +130,9 @@ def test_a_pod_of_ours_without_a_label_reaches_nothing(run, bystanders, targets)
 
 def test_no_pod_holds_a_token_of_the_api_server(run):
     look = "import os; print(os.path.exists('/var/run/secrets/kubernetes.io'))"
-    held = of_each(run, lambda pod: python(run.cluster, pod.namespace, pod.name, look).strip())
-    assert set(held.values()) == {"False"}, held
+    for service in run.workloads:
+        pod = run.pod(service)
+        assert python(run.cluster, pod.namespace, pod.name, look).strip() == "False", service
 
 
 SECRETS = """
