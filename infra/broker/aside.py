@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,6 +94,34 @@ def partitions(data: Path) -> dict[tuple[str, int], Path]:
         if folder.parent.name.isdigit() and any(folder.iterdir()):
             found[topic, int(folder.parent.name)] = folder
     return found
+
+
+def holes(data: Path) -> Iterator[tuple[str, int, int, int]]:
+    """(topic, partition, first, end) of the offsets between two segments of a partition that neither holds.
+
+    From file names and headers alone. A compacted topic has such holes by right.
+    """
+    for folder in sorted((data / "topics").glob("*@*/*")):
+        topic = folder.parent.name.rpartition("@")[0]
+        bases = sorted(int(path.stem) for path in folder.glob("*.log"))
+        for base, following in pairwise(bases):
+            end = _end_of(folder / f"{base:020d}.log", base)
+            if end < following:
+                yield topic, int(folder.name), end, following
+
+
+def _end_of(path: Path, base: int) -> int:
+    end = base
+    with path.open("rb") as file:
+        position = 0
+        while len(head := file.read(HEADER_SIZE)) == HEADER_SIZE:
+            header = batches.parse(head)
+            if header.magic != MAGIC or header.length < HEADER_SIZE - OVERHEAD:
+                break
+            end = header.last_offset + 1
+            position += header.size
+            file.seek(position)
+    return end
 
 
 def read(folder: Path) -> dict[int, Found]:

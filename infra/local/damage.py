@@ -19,6 +19,7 @@ from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings
 from services.runtime.store import StoreUnavailable, open_store
 
+INSIDE = "a later segment"
 NAMED = 3
 """How many ranges one message names before it counts the rest."""
 
@@ -35,10 +36,10 @@ class Missing:
     def __str__(self) -> str:
         count = self.end - self.first
         records = "1 record is" if count == 1 else f"{count} records are"
-        return (
-            f"{self.place} ends at offset {self.first}, but {self.said_by} reaches {self.end}: "
-            f"{records} missing ({self.first}..{self.end - 1})"
-        )
+        what = f"{records} missing ({self.first}..{self.end - 1})"
+        if self.said_by == INSIDE:
+            return f"{self.place} has a hole in its middle: {what}"
+        return f"{self.place} ends at offset {self.first}, but {self.said_by} reaches {self.end}: {what}"
 
 
 def missing(settings: RunSettings, cluster: Cluster, data: Path | None) -> list[Missing]:
@@ -67,12 +68,18 @@ def missing(settings: RunSettings, cluster: Cluster, data: Path | None) -> list[
     for (topic, partition), folder in (aside.partitions(data) if data else {}).items():
         end = max(aside.read(folder), default=-1) + 1
         reaches(topic, partition, end, "what was cut off behind damage")
+    inside = {
+        Place(topic, partition): (first, end)
+        for topic, partition, first, end in (aside.holes(data) if data else ())
+        if not keyed(topic)
+    }
     ends = archive.spans(cluster, sorted({place.topic for place in wanted}))
-    return sorted(
+    short = [
         Missing(place, there, end, who)
         for place, (end, who) in wanted.items()
         if end > (there := ends.get((place.topic, place.partition), Span(0, 0)).end)
-    )
+    ]
+    return sorted([*short, *(Missing(place, first, end, INSIDE) for place, (first, end) in inside.items())])
 
 
 def require_whole(run: RunDir, settings: RunSettings, cluster: Cluster) -> None:

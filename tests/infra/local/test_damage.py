@@ -114,6 +114,18 @@ def lose_file(run: RunDir) -> None:
     log_file(run).unlink()
 
 
+def lose_middle(run: RunDir) -> None:
+    """The log in three files, as after two rolls, and the middle one lost."""
+    path = log_file(run)
+    data = path.read_bytes()
+    cuts = [(at, h.base_offset) for at, h in batches.walk(data)]
+    (one, first), (two, second) = cuts[len(cuts) // 3], cuts[2 * len(cuts) // 3]
+    path.write_bytes(data[:one])
+    (path.parent / f"{second:020d}.log").write_bytes(data[two:])
+    with serving(run, run.settings()) as cluster, pytest.raises(UserError, match=f"hole.*{first}..{second - 1}"):
+        require_whole(run, run.settings(), cluster)
+
+
 def lose_topic(run: RunDir) -> None:
     shutil.rmtree(log_file(run).parent.parent)
 
@@ -137,7 +149,7 @@ def test_a_cut_log_is_named_with_its_range_before_anything_is_started(run, capsy
     assert f"{first}..59" in said
 
 
-@pytest.mark.parametrize("damage", [cut_half, flip, flip_offset, lose_file, lose_topic])
+@pytest.mark.parametrize("damage", [cut_half, flip, flip_offset, lose_file, lose_middle, lose_topic])
 def test_repair_puts_back_what_the_recording_holds(run, damage, capsys):
     before = held(run)
     record(run, before)
