@@ -88,7 +88,7 @@ def audit_topics(cluster: Cluster, say: Callable[[str], None], over: bool = Fals
 
     found = spans(cluster, [topic.name for topic in reversed(topics.ALL)])
     late = sorted({name for (name, _), span in found.items() if span.first})
-    ledger = Ledger(topic.record.TYPE.name for topic in topics.ALL if topic.name not in late)
+    ledger = Ledger([topic.record.TYPE.name for topic in topics.ALL if topic.name not in late])
     holes: list[str] = []
     broken: Counter[str] = Counter()
     began = time.monotonic()
