@@ -281,6 +281,17 @@ def recorded(
     raise typer.Exit(put_back(root, config, into) if into else show_recorded(root, config, verify))
 
 
+@app.command()
+def repair(
+    folder: Annotated[Path | None, typer.Argument(help="A run's folder; --run-dir says the same.")] = None,
+    run_dir: RunDirOption = None,
+) -> None:
+    """Put back what the logs of a stopped run have lost, from its recording; exit 1 naming what nobody holds."""
+    from infra.local.repair import repair as mend
+
+    raise typer.Exit(mend(run_dir or folder or _default_run(), print))
+
+
 def _mount_tasks() -> None:
     """The task commands load only when they are asked for or listed."""
     from services.tasks.commands import app as tasks_app

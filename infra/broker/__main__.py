@@ -39,6 +39,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--min-session-ms", type=int, default=500, help="shortest session a group member may ask for")
     parser.add_argument("--initial-delay-ms", type=int, default=100, help="wait of a new group for more members")
     parser.add_argument("--max-request-bytes", type=int, default=100 * 1024 * 1024, help="largest request accepted")
+    parser.add_argument("--verify", action="store_true", help="check every batch of the log before serving")
     parser.add_argument("--log-level", default="WARNING", help="DEBUG, INFO, WARNING (default) or ERROR")
     return parser.parse_args(argv)
 
@@ -52,6 +53,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         fsync=FsyncPolicy.parse(arguments.fsync),
         max_request_bytes=arguments.max_request_bytes,
         housekeeping_seconds=arguments.housekeeping_ms / 1000,
+        verify=arguments.verify,
         timeouts=GroupTimeouts(
             min_session=arguments.min_session_ms / 1000, initial_delay=arguments.initial_delay_ms / 1000
         ),

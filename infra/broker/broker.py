@@ -43,6 +43,8 @@ class Settings:
     max_fetch_bytes: int = 16 * 1024 * 1024
     housekeeping_seconds: float = 5.0
     timeouts: GroupTimeouts = field(default_factory=GroupTimeouts)
+    verify: bool = False
+    """Check every batch of the log at the start, not only those after the last clean point."""
 
 
 class Broker:
@@ -58,7 +60,7 @@ class Broker:
         try:
             settings.data.mkdir(parents=True, exist_ok=True)
             self._lock = DirectoryLock(settings.data)
-            self.topics = Topics(settings.data)
+            self.topics = Topics(settings.data, settings.verify)
             self.offsets = OffsetStore(settings.data / "groups.journal")
         except OSError as error:
             raise BrokerError(

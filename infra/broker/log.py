@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
+from infra.broker import aside
 from infra.broker import batch as batches
 from infra.broker.batch import Header
 from infra.broker.configs import TopicConfig
@@ -48,7 +49,15 @@ def wall_ms() -> int:
 class PartitionLog:
     """Durable log of one partition. All methods run on the event loop's thread and never wait on the network."""
 
-    def __init__(self, directory: Path, config: TopicConfig, epoch: int, clock_ms: Callable[[], int] = wall_ms) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: TopicConfig,
+        epoch: int,
+        clock_ms: Callable[[], int] = wall_ms,
+        verify: bool = False,
+    ) -> None:
+        """`verify`: check every batch of every segment, and take a hole between two of them for damage."""
         self.directory = directory
         self.config = config
         self.epoch = epoch
@@ -61,6 +70,7 @@ class PartitionLog:
         self.clean_end = 0  # compaction has seen everything below this offset
         self._removed = False
         self._clock_ms = clock_ms
+        self._verify = verify
         directory.mkdir(parents=True, exist_ok=True)
         self._recover()
 
@@ -276,6 +286,9 @@ class PartitionLog:
             if self.segments and base < self.segments[-1].next_offset:
                 segment.remove()  # a compaction merged it into the one before and was killed before removing it
                 continue
+            if self._contiguous and self.segments and base > self.segments[-1].next_offset:
+                logger.warning("%s misses what lay before %d", self.directory, base)
+                return self._recover_without(self.segments[-1].base, bases)
             cut = self._recover_segment(segment, replay_from, last=base == bases[-1])
             segment.release()
             self.segments.append(segment)
@@ -292,9 +305,13 @@ class PartitionLog:
             self.log_start = self.log_end
         return None
 
+    @property
+    def _contiguous(self) -> bool:
+        return self._verify and not self.config.compact
+
     def _recover_segment(self, segment: Segment, replay_from: int, last: bool) -> int:
         replay = segment.base >= replay_from
-        if not last and not replay and segment.load_index():
+        if not last and not replay and not self._verify and segment.load_index():
             return 0
         now = self._clock_ms()
 
@@ -302,16 +319,18 @@ class PartitionLog:
             if replay and header.producer_id >= 0:
                 self.producers.record(header, header.base_offset, now)
 
-        return segment.scan(on_batch)
+        return segment.scan(on_batch, self._contiguous)
 
     def _recover_without(self, base: int, bases: list[int]) -> None:
-        """A closed segment was torn (a power cut): keep the prefix, as Apache Kafka does, and forget what followed.
+        """A closed segment was torn (a power cut): keep the prefix, as Apache Kafka does, and set aside what followed.
 
         Producer snapshots that know of later batches would call a lost batch a duplicate, so they go, too.
         """
         for later in (other for other in bases if other > base):
-            logger.warning("dropping segment %d of %s: it follows a torn one", later, self.directory)
-            Segment(self.directory, later).remove()
+            logger.warning("setting segment %d of %s aside: it follows a torn one", later, self.directory)
+            segment = Segment(self.directory, later)
+            aside.keep_file(segment.path, later)
+            segment.remove()
             self._snapshot_path(later).unlink(missing_ok=True)
         self.segments, self.epochs, self.producers = [], [], Producers()
         self._recover()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from infra.broker import aside
 from infra.broker import batch as batches
 from infra.broker.batch import HEADER_SIZE, Buffer, Header
 from infra.broker.files import replace_atomically, write_at
@@ -155,11 +156,12 @@ class Segment:
 
     # -- recovery ------------------------------------------------------------------------------------------------
 
-    def scan(self, on_batch: Callable[[Header], None]) -> int:
+    def scan(self, on_batch: Callable[[Header], None], contiguous: bool = False) -> int:
         """Read every batch with its checksum, rebuild the index, cut whatever does not parse off the tail.
 
         Calls `on_batch` with each header in order; returns the bytes cut. Afterwards the file holds exactly the whole,
-        intact batches of before.
+        intact batches of before; whole batches behind a damaged one are set aside. `contiguous`: a number left out is
+        damage, too (base offsets lie outside the checksum).
         """
         fd = self.fd()
         state = os.fstat(fd)
@@ -172,6 +174,7 @@ class Segment:
                 good = (
                     header.magic == batches.MAGIC
                     and header.base_offset >= self.next_offset
+                    and (not contiguous or header.base_offset == self.next_offset)
                     and header.last_offset_delta >= 0
                     and batches.checksum_ok(memoryview(data)[at : at + header.size], header)
                 )
@@ -187,6 +190,7 @@ class Segment:
             else:
                 chunk = SCAN_CHUNK
         if self.size < total:
+            aside.keep_cut(self.path, self.size, self.next_offset)
             os.ftruncate(fd, self.size)
         return total - self.size
 

@@ -42,7 +42,7 @@ class Topic:
 class Topics:
     """All topics of one data directory, with the broker's identity: cluster id, leader epoch, producer ids."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, verify: bool = False) -> None:
         self._directory = directory
         self._meta_path = directory / "meta.json"
         self._logs_root = directory / "topics"
@@ -58,7 +58,10 @@ class Topics:
             config = TopicConfig.of(entry["config"])
             folder = self._folder(name, entry["incarnation"])
             live.add(folder.name)
-            logs = [PartitionLog(folder / str(index), config, self.epoch) for index in range(entry["partitions"])]
+            logs = [
+                PartitionLog(folder / str(index), config, self.epoch, verify=verify)
+                for index in range(entry["partitions"])
+            ]
             self.by_name[name] = Topic(name, entry["incarnation"], config, logs)
         for path in self._logs_root.iterdir():
             if path.name not in live:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,12 +29,21 @@ def topics_of(root: Path, bootstrap: str) -> Iterator[Cluster]:
 
 
 def audit_run(root: Path, bootstrap: str) -> int:
-    """Print the audit; 0 when it balances."""
-    from infra.local.watch import read_everything
-    from services.runtime.ledger import audit
+    """Print the audit; 0 when it balances. Of a run's own folder also what its logs should hold and do not."""
+    from infra.local.damage import missing
+    from infra.local.watch import audit_topics
+    from services.runtime.store import StoreUnavailable
 
+    run = RunDir(root)
+    settings = settings_of(run) if run.exists() and not bootstrap else None
     with topics_of(root, bootstrap) as address:
-        result = audit(read_everything(address))
+        result = audit_topics(address, lambda text: print(text, file=sys.stderr))
+        if settings is not None:
+            try:
+                lost = missing(settings, address, None if settings.kafka.bootstrap else run.broker)
+                result.problems.extend(str(each) for each in lost)
+            except StoreUnavailable as e:
+                result.notes.append(f"not compared with checkpoints and recording: {e}")
     for line in result.lines():
         print(line)
     return 0 if result.balanced else 1

@@ -18,6 +18,7 @@ from rich.live import Live
 
 from infra.local.prepare import prepare
 from infra.local.rundir import RunDir, require_space
+from infra.local.space import SpaceWatch
 from infra.local.stack import SERVICES, Stack, read_json
 from infra.local.watch import Watcher, read_everything
 from schemas.policy import PolicyGate, TrainingUpdate
@@ -170,9 +171,11 @@ def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
         stack.start(lambda waiting: _waiting(display, waiting, stop))
         watcher = Watcher(stack.cluster, display.feed)
         watcher.start()
+        space = SpaceWatch(places_of(folder, settings))
         with display.live():
             while not stack.finished and not stop.is_set():
                 stack.supervisor.check()
+                display.progress.trouble = space.trouble()
                 display.refresh()
                 stop.wait(0.25)
         finished = stack.finished
@@ -187,6 +190,13 @@ def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
         if watcher is not None:
             watcher.stop()
         stack.close()
+
+
+def places_of(folder: RunDir, settings: RunSettings) -> list[Path]:
+    """Folders of this machine into which the run writes: its own, and a local object store's."""
+    stores = (section.url for section in (settings.store, settings.hidden_store))
+    local = [Path(url.removeprefix("file://")) for url in stores if url.startswith("file://")]
+    return [folder.root, *(path for path in local if path.is_dir() and not path.is_relative_to(folder.root))]
 
 
 def _waiting(display: Display, waiting: list[str], stop: threading.Event) -> None:
@@ -205,9 +215,16 @@ def conclude(
     records = watcher.records if watcher.failure is None else read_everything(cluster)
     preparation = read_json(folder.preparation)
     result = audit(records, over=extra["finished"])
-    report = write_report(records, folder.root, settings, {**preparation, **extra, "audit": result})
     for line in result.lines():
         display.say(line)
+    try:
+        report = write_report(records, folder.root, settings, {**preparation, **extra, "audit": result})
+    except OSError as e:
+        raise UserError(
+            f"the report cannot be written: {e.strerror or e}",
+            str(folder.root),
+            "free some space there, then the same command writes it; nothing of the run is lost",
+        ) from e
     display.say(f"report: {report}")
     if not extra["finished"]:
         display.say(f"stopped before the end; go on with: rollstream run --run-dir {folder.root}")

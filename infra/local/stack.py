@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from infra.child import ENVIRONMENT
+from infra.local.damage import require_whole
 from infra.local.rundir import RunDir, free_port
 from infra.local.supervisor import ProcessSpec, Supervisor
 from services.runtime.errors import UserError
@@ -20,8 +21,11 @@ BROKER = "broker"
 BOOTSTRAP = "ROLLSTREAM_KAFKA__BOOTSTRAP"
 
 
-def broker_process(run: RunDir, advertise: str = "") -> ProcessSpec:
-    """The embedded broker on the run's own log; keeps its port over restarts while it is free."""
+def broker_process(run: RunDir, advertise: str = "", verify: bool = False) -> ProcessSpec:
+    """The embedded broker on the run's own log; keeps its port over restarts while it is free.
+
+    `verify`: it checks every batch before it serves.
+    """
     known = run.root / "port"
     preferred = int(known.read_text()) if known.exists() else 0
     port = free_port(preferred)
@@ -30,6 +34,8 @@ def broker_process(run: RunDir, advertise: str = "") -> ProcessSpec:
     arguments: tuple[str, ...] = ("--data", str(run.broker), "--port", str(port), "--ready-file", str(ready))
     if advertise:
         arguments += ("--advertise", advertise)
+    if verify:
+        arguments += ("--verify",)
     return ProcessSpec(BROKER, "infra.broker", arguments, ready, run.logs / "broker.log")
 
 
@@ -57,10 +63,10 @@ def service_process(
     )
 
 
-def start_broker(supervisor: Supervisor, run: RunDir, advertise: str = "") -> str:
+def start_broker(supervisor: Supervisor, run: RunDir, advertise: str = "", verify: bool = False) -> str:
     """Start the embedded broker and wait until it serves; returns its bootstrap address."""
-    process = supervisor.start(broker_process(run, advertise))
-    supervisor.wait_ready([BROKER], timeout_s=60)
+    process = supervisor.start(broker_process(run, advertise, verify))
+    supervisor.wait_ready([BROKER], timeout_s=600 if verify else 60)
     ready = process.ready()
     assert ready is not None
     if advertise:
@@ -89,13 +95,16 @@ def readable(run: RunDir) -> Iterator[str | Kafka]:
 
 
 @contextlib.contextmanager
-def serving(run: RunDir, settings: RunSettings) -> Iterator[Kafka]:
-    """The run's cluster with every topic made, without any service: the configured one, or its own embedded broker."""
+def serving(run: RunDir, settings: RunSettings, verify: bool = False) -> Iterator[Kafka]:
+    """The run's cluster with every topic made, without any service: the configured one, or its own embedded broker.
+
+    `verify`: its own broker checks every batch of the log first.
+    """
     from services.runtime.topics_admin import ensure_topics
 
     supervisor = Supervisor()
     try:
-        bootstrap = settings.kafka.bootstrap or start_broker(supervisor, run)
+        bootstrap = settings.kafka.bootstrap or start_broker(supervisor, run, verify=verify)
         kafka = settings.kafka.model_copy(update={"bootstrap": bootstrap})
         ensure_topics(settings.model_copy(update={"kafka": kafka}))
         yield kafka
@@ -129,6 +138,7 @@ class Stack:
         )
         self.cluster = settings.kafka
         ensure_topics(settings)
+        require_whole(self.run, self.settings, self.cluster)
         self.run.write_stack(self.bootstrap)
         for name in self.services:
             self.supervisor.start(self.process(name))

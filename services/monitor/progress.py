@@ -42,6 +42,8 @@ class Progress:
         self.updates = 0
         self.version: int | None = None
         self.gate = ""
+        self.trouble = ""
+        """What keeps everything waiting, for a person to put right; shown before anything else."""
         self.unresolved = 0
         self.excluded: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
@@ -218,7 +220,7 @@ class Progress:
             f"excluded {self.excluded_text()}",
             f"left {duration(self.seconds_left())}",
         ]
-        return " | ".join(parts)
+        return " | ".join([self.trouble, *parts] if self.trouble else parts)
 
     def excluded_text(self) -> str:
         """Excluded training groups by reason."""

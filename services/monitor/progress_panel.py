@@ -26,6 +26,8 @@ def panel(state: Progress, settings: RunSettings, now: float) -> Panel:
     body = Table.grid(padding=(0, 1))
     body.add_column(style="bold", no_wrap=True)
     body.add_column()
+    if state.trouble:
+        body.add_row("trouble", Text(state.trouble, style="bold red"))
     body.add_row("progress", _progress(state, settings))
     body.add_row("stages", _stages(state))
     body.add_row("pass rate", _learning(state))

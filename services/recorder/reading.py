@@ -135,6 +135,8 @@ def merge(place: Place, segments: Iterable[Segment], load: Callable[[Segment], I
     while heads or waiting:
         while waiting and (not heads or waiting[0].first <= heads[0][0]):
             push(iter(load(waiting.popleft())))
+        if not heads:  # the last segments gave nothing
+            continue
         _, _, raw, rest = heapq.heappop(heads)
         push(rest)
         if previous is None or raw.offset != previous.offset:

@@ -141,11 +141,16 @@ class Restorer:
         self._retention: dict[str, int] = {}
         self._ages: dict[str, int] = {}
 
-    def partition(self, topic: str, number: int, span: Span, records: Iterator[Raw]) -> int:
-        """Fill one empty partition so that every record has its old offset; returns how many were written."""
+    def partition(self, topic: str, number: int, span: Span, records: Iterator[Raw], before: Raw | None = None) -> int:
+        """Fill one empty partition so that every record has its old offset; returns how many were written.
+
+        With `before`, the record before the span, the partition is not empty: it ends at `span.first` and goes on
+        there. Numbers that no record has are filled by a repeat of a neighbour.
+        """
         blank = Raw(-1, 0, None, b"", ())  # stands only where it is deleted again
-        last = blank
-        at = written = 0
+        last = before or blank
+        at = span.first if before else 0
+        written = 0
         for record in records:
             self._keep(topic, record.timestamp_ms)
             while at < record.offset:
@@ -160,7 +165,7 @@ class Restorer:
             at += 1
         self.settle()
         gone = span.end if written == 0 else span.first
-        if gone:
+        if gone and before is None:
             self._admin.delete_records({TopicPartition(topic, number): gone}, timeout_ms=SILENT_MS)
         return written
 
@@ -224,6 +229,18 @@ def committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[tuple[s
             offsets = admin.list_group_offsets({group: None}).get(group, {})
             found[group] = {(p.topic, p.partition): o.offset for p, o in offsets.items() if o.offset >= 0}
         return {group: offsets for group, offsets in found.items() if offsets}
+    except KafkaError as e:
+        raise UserError(f"the broker does not answer: {e}", said(cluster), "see the broker's log") from e
+    finally:
+        admin.close()
+
+
+def members(cluster: Cluster, groups: Sequence[str]) -> set[str]:
+    """Those of the groups that have members now. Raises UserError."""
+    admin = KafkaAdminClient(**connection(cluster, "operator"), bootstrap_timeout_ms=15_000)
+    try:
+        found = admin.describe_groups(list(groups))
+        return {name for name, group in found.items() if group.get("members")}
     except KafkaError as e:
         raise UserError(f"the broker does not answer: {e}", said(cluster), "see the broker's log") from e
     finally:

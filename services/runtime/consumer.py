@@ -111,19 +111,28 @@ class Source:
         return [record for records in batches.values() for record in records]
 
     def _out_of_range(self, error: OffsetOutOfRangeError) -> None:
-        """A committed offset that the log no longer (or not yet) has: said aloud, counted, then the log's beginning."""
+        """A committed offset that the log no longer (or not yet) has: said aloud, counted, then the log's beginning.
+
+        A log that ends before it was damaged: what it lost is named, since `rollstream repair` can put it back.
+        """
         offsets: Mapping[TopicPartition, int] = error.args[0]
         starts = self.consumer.beginning_offsets(list(offsets), timeout_ms=10_000)
+        ends = self.consumer.end_offsets(list(offsets), timeout_ms=10_000)
         for tp, at in offsets.items():
-            lost = max(0, starts[tp] - at)
+            lost = max(starts[tp] - at, at - ends[tp], 0)
             where = f"{tp.topic}[{tp.partition}]"
             if self._strict:
                 raise UserError(
-                    f"this service's own state says offset {at}, which the log (from {starts[tp]}) does not hold",
+                    f"this service's own state says offset {at}, outside of the log ({starts[tp]}..{ends[tp]})",
                     where,
-                    "restore the state that belongs to this broker, or start a new run",
+                    "stop the run and put back what is missing with `rollstream repair`, or restore a backup",
                 )
             self._metrics.expired(tp.topic, lost)
+            if at > ends[tp]:
+                missing = f"{ends[tp]}..{at - 1}"
+                self._log.error(
+                    "the log ends before what was read", where=where, missing=missing, do="rollstream repair"
+                )
             self._log.error("offset outside the log; reading from its beginning", where=where, at=at, lost=lost)
             self._rewound(tp, at, starts[tp])
             self.consumer.seek_to_beginning(tp)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,12 +13,15 @@ from schemas.policy import TrainingUpdate
 from schemas.record import Record
 from schemas.rollout import RolloutCompleted, RolloutRequested
 from schemas.verification import VerificationVerdict
+from services.runtime.causes import Causes
 
 T = TypeVar("T")
 TRAINED = "trained"
 EVALUATED = "evaluated"
 IN_FLIGHT = "in_flight"
 FINAL = frozenset({"pass", "fail", "unknown"})
+WATCHED = frozenset({"rollout.completed"})
+"""What every audit is fed whole, beside what decides a fate."""
 NAMED = 5
 """How many trials or groups a line names before it counts the rest."""
 
@@ -79,7 +82,9 @@ class AuditReport:
 class Ledger:
     """Fed with decoded records of the topics that decide a trial's fate; others are ignored."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked: Collection[str] = WATCHED) -> None:
+        """`asked`: names of the record kinds of which every record is fed, in which an absent one is a loss."""
+        self._causes = Causes(asked)
         self._trials: dict[str, _Trial] = defaultdict(_Trial)
         self._groups: dict[str, _Group] = defaultdict(_Group)
         self._members: dict[str, list[str]] = defaultdict(list)
@@ -88,6 +93,7 @@ class Ledger:
 
     def add(self, record: Record) -> None:
         """Take in one record."""
+        self._causes.add(record)
         if isinstance(record, RolloutRequested):
             self._requested(record)
         elif isinstance(record, RolloutCompleted):
@@ -121,6 +127,7 @@ class Ledger:
         problems = list(self._conflicts)
         notes = [f"{count} repeated records on {topic}" for topic, count in sorted(self._repeats.items())]
         problems += self._strangers()
+        problems += [f"{what}: {_names(trials)}" for what, trials in self._causes.missing()]
         for group_id, group in self._groups.items():
             problems += _contradictions(group_id, group, self._members.get(group_id, []), self._trials)
             notes += _repeated(group_id, group)

@@ -140,7 +140,7 @@ def test_nothing_at_all_balances() -> None:
 
 
 def test_long_lists_are_cut_in_words() -> None:
-    (line,) = [line for line in audit([verdict(n, 0) for n in range(9)]).lines() if "problem" in line]
+    (line,) = [line for line in audit([completed(n, 0) for n in range(9)]).lines() if "problem" in line]
     assert line.endswith("and 4 more")
 
 
