@@ -79,6 +79,8 @@ def readable(run: RunDir) -> Iterator[str | Kafka]:
     if live is not None:
         yield live
         return
+    if run.held():
+        raise UserError("this run is starting or ending just now", str(run.root), "look again in a moment")
     if not run.broker.is_dir() or not any(run.broker.iterdir()):
         raise UserError("this run's folder holds no log", str(run.broker), "has the run been started?")
     supervisor = Supervisor()
@@ -117,6 +119,8 @@ class Stack:
         """Address under which the embedded broker is to be reached, where something stands before it."""
         self.bootstrap = settings.kafka.bootstrap
         self.cluster = settings.kafka
+        self.is_up = False
+        """Whether this one, and no other, has said in the folder where its broker is."""
 
     def start(self, tick: Callable[[list[str]], None] = lambda waiting: None, timeout_s: float = 120) -> None:
         """Start the broker (unless an external one is configured), topics, then every service at once."""
@@ -130,6 +134,7 @@ class Stack:
         self.cluster = settings.kafka
         ensure_topics(settings)
         self.run.write_stack(self.bootstrap)
+        self.is_up = True
         for name in self.services:
             self.supervisor.start(self.process(name))
         self.supervisor.wait_ready(self.services, timeout_s, tick)
@@ -165,7 +170,8 @@ class Stack:
         self.stop_services()
         self.supervisor.stop([[BROKER]])
         self.supervisor.kill_all()
-        self.run.clear_stack()
+        if self.is_up:
+            self.run.clear_stack()
 
 
 def read_json(path: Path) -> dict[str, object]:
