@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from services.runtime import archive
 from services.runtime.archive import Span
 from services.runtime.cluster import Cluster, said
 from services.runtime.errors import UserError
+from services.runtime.scratch import Scratch
 from services.runtime.segments import Raw, unpack
 from services.runtime.settings import RunSettings, Store, dump_toml, load
 from services.runtime.store import (
@@ -167,11 +167,12 @@ def _copy_objects(
 @contextlib.contextmanager
 def _fetched(store: ObjectStore, key: str) -> Iterator[Path]:
     """A content-addressed object, however large, as a verified temporary file."""
-    with tempfile.NamedTemporaryFile(prefix="rollstream-") as out:
-        if content_key(store.get_into(key, out)) != key:
-            raise CorruptObject(f"object {key} in {store} does not hold what its name promises")
-        out.flush()
-        yield Path(out.name)
+    with Scratch("object") as folder:
+        path = folder / "object"
+        with path.open("wb") as out:
+            if content_key(store.get_into(key, out)) != key:
+                raise CorruptObject(f"object {key} in {store} does not hold what its name promises")
+        yield path
 
 
 def _files_of(key: str, data: bytes, found: Mapping[tuple[str, int], Span]) -> list[str] | None:

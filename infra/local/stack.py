@@ -10,6 +10,7 @@ from pathlib import Path
 from infra.child import ENVIRONMENT
 from infra.local.rundir import RunDir, free_port
 from infra.local.supervisor import ProcessSpec, Supervisor
+from services.runtime import scratch
 from services.runtime.errors import UserError
 from services.runtime.settings import Kafka, RunSettings, secret_environment
 
@@ -170,6 +171,7 @@ class Stack:
         self.stop_services()
         self.supervisor.stop([[BROKER]])
         self.supervisor.kill_all()
+        scratch.sweep()  # what those leave that had to be killed
         if self.is_up:
             self.run.clear_stack()
 
