@@ -66,7 +66,7 @@ class Lock:
 
 def me() -> str:
     """This process as a person finds it. Never an identity: numbers come again, and containers have their own."""
-    return f"process {os.getpid()} on {socket.gethostname()}"
+    return f"pid {os.getpid()} on {socket.gethostname()}"
 
 
 def is_held(path: Path) -> bool:

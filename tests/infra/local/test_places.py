@@ -191,7 +191,7 @@ def test_who_runs_it_is_known_by_a_lock_that_dies_with_its_holder(tmp_path):
         run.write_stack("127.0.0.1:1")
         assert run.live_bootstrap() == "127.0.0.1:1"
         before = everything(run.root)
-        with pytest.raises(UserError, match=f"running already.*process {process.pid}"), run.claimed():
+        with pytest.raises(UserError, match=f"running already.*pid {process.pid}"), run.claimed():
             pass
         assert everything(run.root) == before, "the refused one left everything, the other's stack.json too"
     finally:
