@@ -125,7 +125,7 @@ class RunDir:
         """What the last holder of the lock wrote; empty where no run of ours is."""
         with contextlib.suppress(OSError, ValueError):
             said = json.loads(self.lock.read_text())
-            if isinstance(said, dict) and said.get("made by") == MARK:
+            if isinstance(said, dict) and said.get("made by") == MARK and said.get("id"):
                 return said
         return {}
 
@@ -169,8 +169,11 @@ class RunDir:
             raise
         try:
             said = self._said()
-            self._require_no_double(said, lock)
-            name = said.get("id") or secrets.token_hex(8)
+            original = self._original(said)
+            self._require_apart(lock, original)
+            if original:
+                (self.root / "port").unlink(missing_ok=True)  # the original's, whose clients may be looking for it
+            name = said.get("id") if said and not original else secrets.token_hex(8)
             holder = {"made by": MARK, "id": name, "held by": me(), "folder": str(self.root.resolve())}
             lock.say(json.dumps(holder) + "\n")
             self.clear_stack()  # that of one that was killed
@@ -231,7 +234,14 @@ class RunDir:
             ) from e
         return lock
 
-    def _require_no_double(self, said: Mapping[str, Any], lock: Lock) -> None:
+    def _original(self, said: Mapping[str, Any]) -> Path | None:
+        """The folder of which this one is a copy, while it is where it was; one that was moved has none."""
+        there = Path(str(said.get("folder", "")))
+        if not said or there == self.root.resolve() or RunDir(there)._said().get("id") != said["id"]:
+            return None
+        return there
+
+    def _require_apart(self, lock: Lock, original: Path | None) -> None:
         """Raises UserError for a copy whose records or objects would be the original's."""
         if lock.links > 1:
             raise UserError(
@@ -239,11 +249,8 @@ class RunDir:
                 str(self.root),
                 "copy it anew with files of its own: cp -r",
             )
-        original = Path(str(said.get("folder", "")))
-        if not said.get("id") or original == self.root.resolve() or not self.exists():
+        if original is None or not self.exists():
             return
-        if RunDir(original)._said().get("id") != said["id"]:
-            return  # it was moved
         values = read_toml(self.config)
         url, cluster = values.get("store", {}).get("url", ""), values.get("kafka", {}).get("bootstrap", "")
         if cluster or url not in ("", OWN_STORE, self._store_of_before()):
@@ -264,8 +271,9 @@ class RunDir:
         require_space(self.root)
         own = settings.store.url == file_url(self.store)
         section = settings.store.model_copy(update={"url": OWN_STORE if own else settings.store.url})
-        write_atomic(self.config, dump_toml(settings.model_copy(update={"store": section, "run_dir": "."})))
+        # Settings without the versions beside them are those of a run that is deployed elsewhere: they come first.
         write_atomic(self.root / "versions.json", json.dumps(versions(), indent=1) + "\n")
+        write_atomic(self.config, dump_toml(settings.model_copy(update={"store": section, "run_dir": "."})))
         readme = self.root / "README.md"
         if not readme.exists():  # one that somebody has written on since stays as it is
             write_atomic(readme, self.explanation(settings))

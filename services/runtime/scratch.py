@@ -18,6 +18,7 @@ from types import TracebackType
 
 _LIVE: set[Scratch] = set()
 _SWEPT: set[Path] = set()
+_FILES = "held-"
 
 
 class Scratch:
@@ -112,7 +113,7 @@ def locked_file(folder: Path) -> tuple[int, Path]:
     """A new file and the number under which it is open for writing. It is this process's until it is renamed, removed,
     or closed, and then `sweep_files` may take it."""
     while True:
-        fd, name = tempfile.mkstemp(prefix="held-", dir=folder)
+        fd, name = tempfile.mkstemp(prefix=_FILES, dir=folder)
         if _locked(fd, Path(name)):
             return fd, Path(name)
         os.close(fd)
@@ -120,7 +121,7 @@ def locked_file(folder: Path) -> tuple[int, Path]:
 
 def sweep_files(folder: Path) -> None:
     """Remove the files of `locked_file` whose owners are no more."""
-    for path in folder.iterdir():
+    for path in folder.glob(f"{_FILES}*"):
         with contextlib.suppress(OSError):
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:

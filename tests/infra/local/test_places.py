@@ -122,10 +122,23 @@ def test_a_copy_that_would_write_into_the_originals_places_is_refused(shared, tm
     with first.claimed():
         pass
     shutil.move(first.root, tmp_path / "third")
-    for name in ("third", "second"):  # that one was moved, and then the other has no original any more
-        with RunDir(tmp_path / name).claimed():
-            pass
-        shutil.move(tmp_path / name, tmp_path / f"{name}-moved")
+    with RunDir(tmp_path / "third").claimed():
+        pass
+    shutil.rmtree(tmp_path / "third")
+    with RunDir(tmp_path / "second").claimed():
+        pass
+
+
+def test_a_copy_does_not_take_the_port_at_which_the_originals_clients_look(tmp_path):
+    first = made(tmp_path / "first")
+    (first.root / "port").write_text("12345")
+    shutil.copytree(first.root, tmp_path / "second")
+    for name, kept in (("second", False), ("first", True)):
+        run = RunDir(tmp_path / name)
+        with run.claimed():
+            assert (run.root / "port").exists() == kept
+    identities = {json.loads((tmp_path / name / "lock").read_text())["id"] for name in ("first", "second")}
+    assert len(identities) == 2
 
 
 def test_a_copy_by_hard_links_is_refused(tmp_path):

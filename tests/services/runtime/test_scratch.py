@@ -78,11 +78,12 @@ def test_a_copy_of_the_process_removes_nothing(home):
 def test_files_are_swept_by_their_locks_and_not_by_their_names(tmp_path):
     """Two containers share a store: the number of a process of the one is nobody's in the other, or somebody else's."""
     fd, mine = locked_file(tmp_path)
+    (tmp_path / "1-somebodys").touch()
     sweep_files(tmp_path)
     assert mine.exists()
     os.close(fd)
     sweep_files(tmp_path)
-    assert not mine.exists()
+    assert os.listdir(tmp_path) == ["1-somebodys"]
 
 
 def test_another_machines_write_into_the_store_is_left_alone(tmp_path):
