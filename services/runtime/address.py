@@ -13,7 +13,8 @@ def host_and_port(address: str, setting: str) -> tuple[str, int]:
     """(host without brackets, port) of `host:port` or `[IPv6]:port`. Raises UserError that names the setting."""
     found = _ADDRESS.fullmatch(address.strip())
     if not found or not 0 < int(found["port"]) < 65536:
-        raise UserError(f"{address!r} is no broker address", setting, "write host:port, such as 127.0.0.1:9092 or [::1]:9092")
+        form = "write host:port, such as 127.0.0.1:9092 or [::1]:9092"
+        raise UserError(f"{address!r} is no broker address", setting, form)
     return found["v6"] or found["name"], int(found["port"])
 
 
