@@ -101,11 +101,13 @@ def up(
 ) -> None:
     """Run one service until SIGTERM: how each is deployed alone. Waits for broker, store and preparation."""
     from services.runtime.alone import run_alone
+    from services.runtime.scratch import close_all
 
     code = run_alone(
         service, config, ready_file=ready_file, health_host=health_host, health_port=health_port, stay=stay
     )
     # Everything was drained and committed. What is left are library threads, and waiting for those could hang or abort.
+    close_all()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from services.runtime import archive
 from services.runtime.archive import Span
 from services.runtime.cluster import Cluster, said
 from services.runtime.errors import UserError
+from services.runtime.scratch import Scratch
 from services.runtime.segments import Raw, unpack
 from services.runtime.settings import RunSettings, Store, dump_toml, load
 from services.runtime.store import (
@@ -38,6 +38,7 @@ from services.runtime.store import (
     ObjectStore,
     content_key,
     digest_of,
+    file_url,
     open_hidden,
     open_store,
 )
@@ -61,7 +62,7 @@ def target_store(place: str, own: Store | None = None, *, create: bool = False) 
 
     It is logged in to as `own`, the run's store, where both are S3, else by `ROLLSTREAM_STORE__…`.
     """
-    url = place if "://" in place else f"file://{Path(place).resolve()}"
+    url = place if "://" in place else file_url(Path(place))
     same = own is not None and own.url.startswith("s3://") and url.startswith("s3://")
     return open_store((own if own and same else load().store).model_copy(update={"url": url}), create=create)
 
@@ -166,11 +167,12 @@ def _copy_objects(
 @contextlib.contextmanager
 def _fetched(store: ObjectStore, key: str) -> Iterator[Path]:
     """A content-addressed object, however large, as a verified temporary file."""
-    with tempfile.NamedTemporaryFile(prefix="rollstream-") as out:
-        if content_key(store.get_into(key, out)) != key:
-            raise CorruptObject(f"object {key} in {store} does not hold what its name promises")
-        out.flush()
-        yield Path(out.name)
+    with Scratch("object") as folder:
+        path = folder / "object"
+        with path.open("wb") as out:
+            if content_key(store.get_into(key, out)) != key:
+                raise CorruptObject(f"object {key} in {store} does not hold what its name promises")
+        yield path
 
 
 def _files_of(key: str, data: bytes, found: Mapping[tuple[str, int], Span]) -> list[str] | None:
@@ -206,6 +208,11 @@ def restore(place: str, root: Path, overrides: dict[str, Any], say: Say) -> Coun
     source = target_store(place, Store(**overrides["store"]) if "store" in overrides else None)
     document = _document(source, place)
     settings = _settings(document, run, overrides)
+    with run.claimed():
+        return _put_back(document, run, settings, source, say)
+
+
+def _put_back(document: Mapping[str, Any], run: RunDir, settings: RunSettings, source: ObjectStore, say: Say) -> Counts:
     run.create(settings)
     for section in (settings.store, settings.hidden_store):
         if section.url:
@@ -234,12 +241,12 @@ def _settings(document: Mapping[str, Any], run: RunDir, overrides: dict[str, Any
 
     values = tomllib.loads(document["settings"])
     values["kafka"] = {**values.get("kafka", {}), "bootstrap": "", **overrides.pop("kafka", {})}
-    default = Store(url=f"file://{run.store.resolve()}").model_dump()
+    default = Store(url=file_url(run.store)).model_dump()
     values["store"] = {**default, **overrides.pop("store", {})}
     values["hidden_store"] = overrides.pop("hidden_store", {})
     for name, value in overrides.items():
         values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
-    return load(None, **values)
+    return load(None, **{**values, "run_dir": str(run.root)})
 
 
 def copy_in(

@@ -52,15 +52,16 @@ def put_back(root: Path, config: Path | None, into: Path) -> int:
     settings = settings.model_copy(
         update={"run_dir": str(into), "kafka": settings.kafka.model_copy(update={"bootstrap": ""})}
     )
-    run.create(settings)
     total = 0
-    try:
-        with serving(run, settings) as cluster, Restorer(cluster) as restorer:
-            for place, each in found.items():
-                span = Span(0 if each.keyed else each.first or 0, (each.last or 0) + 1)
-                total += restorer.partition(*place, span, records(store, settings.run_id, each))
-    except (Contradiction, CorruptObject, MissingObject) as e:
-        raise UserError(str(e), str(store), "restore that object from a copy of the store") from e
+    with run.claimed():
+        run.create(settings)
+        try:
+            with serving(run, settings) as cluster, Restorer(cluster) as restorer:
+                for place, each in found.items():
+                    span = Span(0 if each.keyed else each.first or 0, (each.last or 0) + 1)
+                    total += restorer.partition(*place, span, records(store, settings.run_id, each))
+        except (Contradiction, CorruptObject, MissingObject) as e:
+            raise UserError(str(e), str(store), "restore that object from a copy of the store") from e
     print(f"put back {total} records; look at them with: rollstream audit {into}")
     return 0
 

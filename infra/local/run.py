@@ -41,16 +41,14 @@ class Outcome:
 
 
 def open_run(root: Path, config: Path | None, overrides: dict[str, Any]) -> tuple[RunDir, RunSettings]:
-    """The run of this folder: a new one from the configuration, or the one that is there.
+    """The run of this folder, which the caller has claimed: a new one from the configuration, or the one that is there.
 
-    Raises UserError when the folder's run was started with other settings, or is running now.
+    Raises UserError when the folder's run was started with other settings.
     """
     run = RunDir(root)
     if not run.exists():
-        return run, load(config, run_dir=str(root), **overrides)
-    if run.live_bootstrap() is not None:
-        raise UserError("this run is running already", str(root), f"watch it: rollstream tap --run-dir {root} all")
-    wanted = load(config, run_dir=str(root), **overrides) if config is not None or overrides else None
+        return run, load(config, run_dir=str(run.root), **overrides)
+    wanted = load(config, run_dir=str(run.root), **overrides) if config is not None or overrides else None
     there = run.settings(_secrets(wanted) if wanted else {})
     if wanted is not None:
         different = _differences(wanted, there)
@@ -149,6 +147,11 @@ def _short(value: Any) -> str:
 
 def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
     """Prepare (or resume), start the stack, watch it to its end, report and audit."""
+    with RunDir(root).claimed():
+        return _claimed(root, config, overrides)
+
+
+def _claimed(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
     from services.runtime.jail.bubblewrap import find_bwrap
 
     folder, settings = open_run(root, config, overrides)
@@ -159,6 +162,7 @@ def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
     display.say(f"run '{settings.run_id}' in {root} (Ctrl-C stops cleanly; the same command goes on)")
     began = time.time()
     if settings.base_manifest:
+        folder.renew()
         open_store(settings.store)  # wrong or absent: said now, and not in a service's log
         open_hidden(settings)
     else:
@@ -227,13 +231,13 @@ def conclude(
         ) from e
     display.say(f"report: {report}")
     if not extra["finished"]:
-        display.say(f"stopped before the end; go on with: rollstream run --run-dir {folder.root}")
+        display.say(f"stopped before the end; go on with: rollstream run --run-dir {folder.quoted}")
         return Outcome(INTERRUPTED, report)
     unfinished = _why_early(records, settings, folder)
     if unfinished:
         display.say(unfinished)
     else:
-        display.say(f"read one trial: rollstream trial {settings.run_id}/00000000/0 --run-dir {folder.root}")
+        display.say(f"read one trial: rollstream trial {settings.run_id}/00000000/0 --run-dir {folder.quoted}")
     return Outcome(0 if result.balanced and not unfinished else 1, report)
 
 

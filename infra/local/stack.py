@@ -11,6 +11,7 @@ from infra.child import ENVIRONMENT
 from infra.local.damage import require_whole
 from infra.local.rundir import RunDir, free_port
 from infra.local.supervisor import ProcessSpec, Supervisor
+from services.runtime import scratch
 from services.runtime.errors import UserError
 from services.runtime.settings import Kafka, RunSettings, secret_environment
 
@@ -85,6 +86,8 @@ def readable(run: RunDir) -> Iterator[str | Kafka]:
     if live is not None:
         yield live
         return
+    if run.held():
+        raise UserError("this run is starting or ending just now", str(run.root), "look again in a moment")
     if not run.broker.is_dir() or not any(run.broker.iterdir()):
         raise UserError("this run's folder holds no log", str(run.broker), "has the run been started?")
     supervisor = Supervisor()
@@ -126,6 +129,8 @@ class Stack:
         """Address under which the embedded broker is to be reached, where something stands before it."""
         self.bootstrap = settings.kafka.bootstrap
         self.cluster = settings.kafka
+        self.is_up = False
+        """Whether this one, and no other, has said in the folder where its broker is."""
 
     def start(self, tick: Callable[[list[str]], None] = lambda waiting: None, timeout_s: float = 120) -> None:
         """Start the broker (unless an external one is configured), topics, then every service at once."""
@@ -140,6 +145,7 @@ class Stack:
         ensure_topics(settings)
         require_whole(self.run, self.settings, self.cluster)
         self.run.write_stack(self.bootstrap)
+        self.is_up = True
         for name in self.services:
             self.supervisor.start(self.process(name))
         self.supervisor.wait_ready(self.services, timeout_s, tick)
@@ -175,7 +181,9 @@ class Stack:
         self.stop_services()
         self.supervisor.stop([[BROKER]])
         self.supervisor.kill_all()
-        self.run.clear_stack()
+        scratch.sweep()  # what those leave that had to be killed
+        if self.is_up:
+            self.run.clear_stack()
 
 
 def read_json(path: Path) -> dict[str, object]:

@@ -8,13 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from infra.child import ENVIRONMENT, PARENT
 from services.runtime.errors import UserError
+from services.runtime.scratch import Scratch
 from services.runtime.settings import RunSettings, secret_environment
 from services.runtime.store import open_store
 
@@ -83,15 +83,8 @@ def adopt(folder: Path, cache: Path, digest: str) -> Path:
     target = cache / "coldstart" / digest
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.is_dir():
-        beside = target.with_name(f".{digest}.{os.getpid()}")
-        shutil.move(folder, beside)
-        with contextlib.suppress(OSError):  # another process was quicker
-            beside.replace(target)
-        shutil.rmtree(beside, ignore_errors=True)
+        with Scratch("adopt", target.parent) as beside:
+            whole = Path(shutil.move(folder, beside / "whole"))
+            with contextlib.suppress(OSError):  # another process was quicker
+                whole.replace(target)
     return target
-
-
-def scratch(cache: Path) -> Path:
-    """A temporary folder on the cache's file system."""
-    cache.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix="coldstart-", dir=cache))

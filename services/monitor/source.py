@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from services.monitor.start import Start
+from services.runtime.address import host_and_port
 from services.runtime.cluster import Cluster, addresses, check_trust, connection, said
 from services.runtime.errors import UserError
 
@@ -61,11 +62,9 @@ def require_reachable(cluster: Cluster) -> None:
     """Return when one address of the cluster (`host:port,…`) accepts a connection; else UserError naming each."""
     failures = []
     for address in addresses(cluster):
-        host, _, port = address.rpartition(":")
-        if not port.isdigit() or not host:
-            raise UserError(f"{address!r} is no broker address", "bootstrap", "write host:port, such as 127.0.0.1:9092")
+        host, port = host_and_port(address, "bootstrap")
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S):
+            with socket.create_connection((host, port), timeout=CONNECT_S):
                 return
         except OSError as e:
             failures.append(f"{address}: {e.strerror or e or type(e).__name__}")

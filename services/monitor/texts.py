@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,8 +44,9 @@ def _tokenizer(store: ObjectStore, base_manifest: str) -> Tokenizer:
     from services.agent.harness import TOKENIZER_FILE
     from services.agent.tokenizer import Tokenizer
     from services.runtime.checkpoints import fetch_checkpoint, load_manifest
+    from services.runtime.scratch import Scratch
 
     manifest = load_manifest(store, base_manifest)
-    with tempfile.TemporaryDirectory(prefix="rollstream-tokenizer-") as folder:
-        fetch_checkpoint(store, manifest, Path(folder), [TOKENIZER_FILE])
-        return Tokenizer.load(Path(folder) / TOKENIZER_FILE)
+    with Scratch("tokenizer") as folder:
+        fetch_checkpoint(store, manifest, folder, [TOKENIZER_FILE])
+        return Tokenizer.load(folder / TOKENIZER_FILE)

@@ -43,6 +43,7 @@ class CrashMemory:
             entry = {**position._asdict(), "count": self._count, "error": f"{type(error).__name__}: {error}"[:1000]}
             temporary = self._path.with_name(self._path.name + ".new")
             try:
+                self._path.parent.mkdir(mode=0o700, exist_ok=True)
                 temporary.write_text(json.dumps(entry))
                 os.replace(temporary, self._path)
             except OSError:

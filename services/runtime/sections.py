@@ -81,7 +81,8 @@ class Runtime(Section):
 
 
 class Store(Section):
-    """Object storage: `file:///path` or `s3://bucket/prefix` (then endpoint and keys)."""
+    """Object storage: `file:///path`, `file:folder` (beside the file that says so), or `s3://bucket/prefix`, which
+    takes endpoint and keys."""
 
     url: str = ""
     endpoint: str = ""

@@ -277,8 +277,11 @@ SECRETS = frozenset({"secret_key", "password"})
 
 
 def load(path: Path | None = None, **overrides: Any) -> RunSettings:
-    """Settings from a TOML file, environment and overrides (whole sections or top-level keys)."""
-    values = read_toml(path) if path else {}
+    """Settings from a TOML file, environment and overrides (whole sections or top-level keys).
+
+    `file:folder` as a store's URL in a file is the folder beside that file.
+    """
+    values = _placed(read_toml(path), path.parent) if path else {}
     for name, value in overrides.items():
         if isinstance(value, dict):
             values[name] = {**values.get(name, {}), **value}
@@ -290,6 +293,16 @@ def load(path: Path | None = None, **overrides: Any) -> RunSettings:
         lines = [f"{'.'.join(str(x) for x in err['loc']) or 'settings'}: {err['msg']}" for err in e.errors()]
         where = str(path) if path else "the given settings and ROLLSTREAM_… environment"
         raise UserError("; ".join(lines), where, "mend these settings; nothing was started") from e
+
+
+def _placed(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The values of a file in `folder`, with the stores that it names beside itself at their absolute place."""
+    for name in ("store", "hidden_store"):
+        section = values.get(name)
+        url = section.get("url") if isinstance(section, dict) else None
+        if isinstance(url, str) and url.startswith("file:") and not url.startswith("file:/"):
+            values[name] = {**values[name], "url": f"file://{(folder / url.removeprefix('file:')).resolve()}"}
+    return values
 
 
 HIDDEN_READERS = frozenset({"verifier"})

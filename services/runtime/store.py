@@ -19,7 +19,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Protocol
-from urllib.parse import urlsplit
 
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings, Store
@@ -129,6 +128,24 @@ class ContentAddressed:
         return data
 
 
+def file_url(folder: Path) -> str:
+    """The URL of the store in a folder. Its path stands there as it is: no character of it means anything else."""
+    return f"file://{folder.resolve()}"
+
+
+def place_of(url: str) -> tuple[str, str]:
+    """("file", absolute path) or ("s3", bucket/prefix) of a store's URL. Raises UserError for another form.
+
+    All that follows the two slashes is the place, letter for letter: `#`, `%` and `?` are part of names.
+    """
+    kind, _, place = url.partition("://")
+    if kind == "file" and place.startswith("/") and "\0" not in place:
+        return kind, place
+    if kind == "s3" and place.split("/")[0]:
+        return kind, place
+    raise UserError(f"{url!r} is no object store", "store.url", "use file:///absolute/folder or s3://bucket/prefix")
+
+
 def principal() -> str:
     """As whom a command logs in: whoever owns the run, or the service in whose container it is called."""
     return os.environ.get("ROLLSTREAM_PRINCIPAL") or "operator"
@@ -139,18 +156,15 @@ def open_store(settings: Store, service: str = "", *, create: bool = False) -> O
 
     Raises UserError for an unknown form, a missing bucket, refused credentials; StoreUnavailable when nobody answers.
     """
-    parts = urlsplit(settings.url)
-    if parts.scheme == "file" and parts.path and not parts.netloc:
+    kind, place = place_of(settings.url)
+    if kind == "file":
         from services.runtime.store_local import LocalStore
 
-        return LocalStore(Path(parts.path))
-    if parts.scheme == "s3" and parts.netloc:
-        from services.runtime.store_s3 import S3Store
+        return LocalStore(Path(place))
+    from services.runtime.store_s3 import S3Store
 
-        return S3Store(login(settings, service or principal()), parts.netloc, parts.path.strip("/"), create=create)
-    raise UserError(
-        f"{settings.url!r} is no object store", "store.url", "use file:///absolute/folder or s3://bucket/prefix"
-    )
+    bucket, _, prefix = place.partition("/")
+    return S3Store(login(settings, service or principal()), bucket, prefix.strip("/"), create=create)
 
 
 def hidden_section(settings: RunSettings) -> Store:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from services.runtime.checkpoints import OPTIMIZER_FILE, Manifest, StoredFile, fetch_checkpoint, load_manifest
 from services.runtime.errors import UserError
+from services.runtime.scratch import Scratch
 from services.runtime.settings import RunSettings
 from services.runtime.store import ObjectStore
 from services.trainer.packing import TrainGroup
@@ -56,7 +56,7 @@ class TorchWeights:
         torch.use_deterministic_algorithms(True)
         self._settings = settings
         self._store = store
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: Scratch | None = None
         self._updater: Updater | None = None
         self._harness: Any = None
 
@@ -66,8 +66,7 @@ class TorchWeights:
         from services.agent.harness import Harness
         from services.trainer.update import Updater
 
-        with tempfile.TemporaryDirectory(prefix="restore-") as name:
-            folder = Path(name)
+        with Scratch("restore") as folder:
             fetch_checkpoint(self._store, manifest, folder)
             model = policy.load(folder, self._settings.trainer.device)
             self._harness = Harness.load(folder)
@@ -87,9 +86,9 @@ class TorchWeights:
 
         if self._settings.trainer.kl_estimator == "none":
             return None
-        with tempfile.TemporaryDirectory(prefix="reference-") as name:
-            fetch_checkpoint(self._store, load_manifest(self._store, self._settings.base_manifest), Path(name))
-            return policy.load(Path(name), self._settings.trainer.device).requires_grad_(False)
+        with Scratch("reference") as folder:
+            fetch_checkpoint(self._store, load_manifest(self._store, self._settings.base_manifest), folder)
+            return policy.load(folder, self._settings.trainer.device).requires_grad_(False)
 
     def update(self, groups: Sequence[TrainGroup], version: int) -> Stats:
         """See Weights."""
@@ -105,9 +104,9 @@ class TorchWeights:
         if self._updater is None:
             raise RuntimeError("no version was restored")
         if self._scratch is not None:
-            self._scratch.cleanup()
-        self._scratch = tempfile.TemporaryDirectory(prefix="checkpoint-")
-        folder = Path(self._scratch.name)
+            self._scratch.close()
+        self._scratch = Scratch("checkpoint")
+        folder = self._scratch.path
         policy.save(folder, self._updater.model, self._harness)
         self._updater.save_state(folder / OPTIMIZER_FILE)
         return {path.name: path for path in sorted(folder.iterdir())}

@@ -92,5 +92,6 @@ class Suspects:
         entry = {"run_id": self._run_id, "running": sorted(self._running), "deaths": dict(self._deaths)}
         temporary = self._path.with_name(self._path.name + ".new")
         with contextlib.suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
             temporary.write_text(json.dumps(entry))
             os.replace(temporary, self._path)

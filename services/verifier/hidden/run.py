@@ -8,12 +8,13 @@ import random
 import sys
 from collections.abc import Iterable, Mapping
 
+from services.runtime import scratch
 from services.runtime.errors import UserError
 from services.runtime.jail.backend import Backend
 from services.tasks import api
 from services.tasks.fixture import CheckSet, HiddenTests
 from services.verifier.attribution import Facts
-from services.verifier.hidden import inside, must_fail, outside, pytest_arguments, trusted
+from services.verifier.hidden import inside, must_fail, outside, pytest_arguments
 from services.verifier.trial import Bounds
 
 _TAKEN = frozenset((*sys.stdlib_module_names, "pytest", "pluggy", "iniconfig", "packaging", "pygments", "services"))
@@ -44,7 +45,7 @@ def require(checks: Iterable[CheckSet]) -> None:
             wanted[0].task_id,
             "pip install 'rollstream[hidden-tests]'",
         )
-    trusted.sweep()
+    scratch.sweep()
     for check in wanted:
         assert check.hidden_tests is not None
         try:
