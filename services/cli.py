@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
+from services.runtime import screen
 from services.runtime.errors import UserError
+from services.runtime.screen import say
 
 app = typer.Typer(
     name="rollstream",
@@ -20,6 +23,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+_MISUSE = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What typer raises for a command line that it refuses; the class is click's own or typer's copy of it."""
 DEFAULT_RUN = Path("runs/quickstart")
 RunDirOption = Annotated[
     Path | None,
@@ -139,7 +144,7 @@ def prepare(
     try:
         prepare_cluster(load(config), Options(wait_s, grant, plain, create_buckets, bucket_policies))
     except (NotYet, StoreUnavailable) as e:  # a Job tries again after code 1, and not after 2
-        print(f"rollstream: waited {wait_s:g} s: {e}", file=sys.stderr)
+        say(f"rollstream: waited {wait_s:g} s: {e}", error=True, lines=True)
         raise typer.Exit(1) from e
 
 
@@ -223,13 +228,11 @@ def buckets(
     ] = "{user}",
 ) -> None:
     """Print the bucket policies that give every service exactly its rights, hidden checks to the verifier alone."""
-    import json
-
     from services.runtime.settings import load
     from services.runtime.store_rights import policies
 
     found = policies(load(config), lambda user: principal.replace("{user}", user))
-    print(json.dumps(found, indent=2))
+    screen.say_json(found, indent=2)
 
 
 @app.command()
@@ -240,8 +243,8 @@ def backup(
     """Copy a run, live or not, into one place: topics, consumer offsets, task set, checkpoints, configuration."""
     from infra.local.backup import backup as back_up
 
-    counts = back_up(run_dir or _default_run(), place, print)
-    print(f"backed up {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB) to {place}")
+    counts = back_up(run_dir or _default_run(), place, say)
+    say(f"backed up {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB) to {place}")
 
 
 @app.command()
@@ -261,10 +264,10 @@ def restore(
     overrides = parse_overrides(set_ or [])
     for name, section in (reached_by(config) if config else {}).items():
         overrides[name] = {**section, **overrides.get(name, {})}
-    counts = put_back(place, run_dir, overrides, print)
-    print(f"restored {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB)")
+    counts = put_back(place, run_dir, overrides, say)
+    say(f"restored {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB)")
     if not config:
-        print(f"go on with: rollstream run --run-dir {run_dir}")
+        say(f"go on with: rollstream run --run-dir {run_dir}")
 
 
 @app.command()
@@ -291,22 +294,54 @@ def _mount_tasks() -> None:
 
 
 def main() -> None:
-    """Entry of the console script: errors that a person can mend are one message and exit code 2."""
+    """Entry of the console script: errors that a person can mend are one message and exit code 2.
+
+    A reader that has gone away (`| head`) ends a command quietly with 141, as it ends other programs; an output that
+    cannot be written ends it with one message and 1.
+    """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    screen.guard_streams()
     # The first process of a container gets no signal that it has not asked for.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    sys.exit(_command())
+
+
+def _command() -> int:
     try:
         if sys.argv[1:2] in ([], ["tasks"], ["--help"]):
             _mount_tasks()
-        app()
+        code = app(standalone_mode=False)
+        screen.flush_output()
+        return code if isinstance(code, int) else 0
+    except screen.Unwritable as e:
+        screen.drop_output()
+        screen.complain(e)
+        return 1
+    except screen.ReaderGone:
+        screen.drop_output()
+        return 141
     except UserError as e:
-        print(f"rollstream: {e}", file=sys.stderr)
-        sys.exit(2)
+        screen.complain(e)
+        return 2
     except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        return 130
+    except SystemExit as e:  # a second signal, or somebody's own end
+        return e.code if isinstance(e.code, int) else 1
+    except typer.Abort:
+        return 130
+    except Exception as e:
+        return _failed(e)
+
+
+def _failed(e: Exception) -> int:
+    """A command line that typer refuses, in the form of every other message; else a fault of ours with its trace."""
+    if not isinstance(e, _MISUSE):
+        say("".join(traceback.format_exception(e)), error=True, lines=True)
+        return 1
+    context, message = getattr(e, "ctx", None), cast(Any, e).format_message()
+    if message:  # else the help was printed
+        screen.complain(UserError(message, do=f"see: {context.command_path} --help" if context else None))
+    return int(getattr(e, "exit_code", 2))
 
 
 if __name__ == "__main__":

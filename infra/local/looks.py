@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from infra.local.deployed import is_deployed, settings_of
 from infra.local.rundir import RunDir
 from infra.local.stack import readable
+from services.runtime.screen import print_table, say, say_json
 
 if TYPE_CHECKING:
     from services.runtime.cluster import Cluster
@@ -35,7 +36,7 @@ def audit_run(root: Path, bootstrap: str) -> int:
     with topics_of(root, bootstrap) as address:
         result = audit(read_everything(address))
     for line in result.lines():
-        print(line)
+        say(line)
     return 0 if result.balanced else 1
 
 
@@ -47,7 +48,7 @@ def show_verdicts(root: Path, bootstrap: str, as_json: bool) -> int:
     with topics_of(root, bootstrap) as cluster:
         found = verdicts.account(message.record for topic in verdicts.TOPICS for message in read_all(cluster, topic))
     if as_json:
-        print(verdicts.as_json(found))
+        say_json(verdicts.as_json(found), indent=1)
     else:
         verdicts.show(found)
     return 1 if found.stopped else 0
@@ -82,9 +83,6 @@ def show_trial_of(root: Path, bootstrap: str, trial_id: str, as_json: bool, full
 
 def list_topics(config: Path | None, create: bool, grant: bool = False, plain: str = "") -> int:
     """Print every declared topic; `create` makes those that a cluster lacks, `grant` users and rules (see there)."""
-    from rich.console import Console
-    from rich.table import Table
-
     from schemas.access import readers_of
     from schemas.topics import ALL
     from services.runtime.settings import load
@@ -93,7 +91,7 @@ def list_topics(config: Path | None, create: bool, grant: bool = False, plain: s
     if grant:
         from services.runtime.access_admin import grant as grant_access
 
-        print(f"{grant_access(settings, plain)} rules stand for run {settings.run_id!r}")
+        say(f"{grant_access(settings, plain)} rules stand for run {settings.run_id!r}")
     if create:
         from services.runtime.errors import UserError
         from services.runtime.topics_admin import ensure_topics
@@ -101,12 +99,19 @@ def list_topics(config: Path | None, create: bool, grant: bool = False, plain: s
         if not settings.kafka.bootstrap:
             raise UserError("kafka.bootstrap is empty", do="set ROLLSTREAM_KAFKA__BOOTSTRAP to a cluster's address")
         ensure_topics(settings)
-    table = Table("topic", "key", "partitions", "keeps", "dead letters", "written by", "read by")
-    for topic in ALL:
-        keeps = "latest per key" if topic.compacted else f"{topic.retention_ms / 86_400_000:g} d"
-        count = str(topic.partitions(settings.kafka.partitions))
-        dead = "yes" if topic.dlq else "no: stops"
-        parts = (", ".join(names) for names in (topic.producers, readers_of(topic)))
-        table.add_row(topic.name, topic.key, count, keeps, dead, *parts)
-    Console().print(table)
+    print_table(
+        ("topic", "key", "partitions", "keeps", "dead letters", "written by", "read by"),
+        (
+            (
+                topic.name,
+                topic.key,
+                topic.partitions(settings.kafka.partitions),
+                "latest per key" if topic.compacted else f"{topic.retention_ms / 86_400_000:g} d",
+                "yes" if topic.dlq else "no: stops",
+                ", ".join(topic.producers),
+                ", ".join(readers_of(topic)),
+            )
+            for topic in ALL
+        ),
+    )
     return 0

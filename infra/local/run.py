@@ -8,12 +8,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.live import Live
 
 from infra.local.prepare import prepare
@@ -24,6 +23,7 @@ from schemas.policy import PolicyGate, TrainingUpdate
 from schemas.record import Record
 from schemas.verification import VerificationAlarm
 from services.runtime.errors import UserError
+from services.runtime.screen import ReaderGone, Unwritable, block, cell, console, drop_output, say
 from services.runtime.settings import SECRETS, Kafka, RunSettings, Section, load
 from services.runtime.store import open_hidden, open_store
 
@@ -93,14 +93,26 @@ class Display:
     def __init__(self, settings: RunSettings) -> None:
         from services.monitor.progress import Progress
 
-        self.console = Console(highlight=False)
+        self.console = console()
         self.progress = Progress(settings, time.time)
+        self.gone = False
+        """Nobody reads what is printed: the other end of a pipe was closed."""
         self._live: Live | None = None
         self._last = 0.0
         self._lock = threading.Lock()
 
     def say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True)
+        """Print lines of text. A run goes on to its clean end when nobody reads any more."""
+        self._show(lambda: self.console.print(block(text), soft_wrap=True))
+
+    def _show(self, printing: Callable[[], None]) -> None:
+        if self.gone:
+            return
+        try:
+            printing()
+        except (ReaderGone, Unwritable):
+            self.gone = True
+            drop_output()
 
     def feed(self, message: Any) -> None:
         with self._lock:
@@ -112,7 +124,7 @@ class Display:
         text = record.get("text") or ", ".join(f"{k} {_short(v)}" for k, v in record.items() if k != "event")
         if record.get("event") != "coldstart" or now - self._last > 2 or record.get("final"):
             self._last = now
-            self.say(f"[{record.get('event', 'prepare')}] {text}".replace("[", r"\[", 1))
+            self.say(f"[{cell(record.get('event', 'prepare'))}] {cell(text)}")
 
     def waiting(self, names: list[str]) -> None:
         """Say every two seconds which services are still awaited."""
@@ -136,10 +148,11 @@ class Display:
         """Show the present state."""
         with self._lock:
             if self._live is not None:
-                self._live.update(self.progress.panel())
+                live, panel = self._live, self.progress.panel()
+                self._show(lambda: live.update(panel))
             elif time.monotonic() - self._last > PLAIN_EVERY_S:
                 self._last = time.monotonic()
-                print(self.progress.line(), flush=True)
+                self._show(lambda: say(self.progress.line()))
 
 
 def _short(value: Any) -> str:
