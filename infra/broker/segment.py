@@ -45,12 +45,15 @@ class Segment:
         self._last = (base, 0)
         self._fd = -1
         self._torn = False
+        self._linked = False
 
     def fd(self) -> int:
-        """The open file; created when missing."""
+        """The open file; created when missing. A link (somebody looks at another's log) is opened for reading only."""
         self.used = True
         if self._fd < 0:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._linked = self.path.is_symlink()
+            flags = os.O_RDONLY if self._linked else os.O_RDWR | os.O_CREAT
+            self._fd = os.open(self.path, flags, 0o644)
         return self._fd
 
     def release(self) -> None:
@@ -159,7 +162,7 @@ class Segment:
         """Read every batch with its checksum, rebuild the index, cut whatever does not parse off the tail.
 
         Calls `on_batch` with each header in order; returns the bytes cut. Afterwards the file holds exactly the whole,
-        intact batches of before.
+        intact batches of before; one that is a link stays as it is, and only what is intact is read.
         """
         fd = self.fd()
         state = os.fstat(fd)
@@ -187,7 +190,8 @@ class Segment:
             else:
                 chunk = SCAN_CHUNK
         if self.size < total:
-            os.ftruncate(fd, self.size)
+            if not self._linked:
+                os.ftruncate(fd, self.size)
         return total - self.size
 
     def store_index(self) -> None:

@@ -141,7 +141,7 @@ def _copy_objects(
     say: Say,
 ) -> tuple[dict[str, str], int]:
     """Original key -> content key of every object of the run, and their bytes. Content objects keep their names."""
-    source, hidden = open_store(settings.store), open_hidden(settings)
+    source, hidden = open_store(settings.store, read_only=True), open_hidden(settings, read_only=True)
     tasks = f"tasks/{settings.taskset_digest}/"
     wanted = {key: source for prefix in (f"runs/{settings.run_id}/", tasks) for key in source.list(prefix)}
     wanted |= dict.fromkeys(hidden.list(tasks), hidden)

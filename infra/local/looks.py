@@ -75,7 +75,7 @@ def show_trial_of(root: Path, bootstrap: str, trial_id: str, as_json: bool, full
     run = RunDir(root)
     settings = settings_of(run) if run.exists() or not bootstrap else None
     with topics_of(root, bootstrap) as address:
-        store = open_store(settings.store) if settings is not None else None
+        store = open_store(settings.store, read_only=True) if settings is not None else None
         manifest = settings.base_manifest if settings is not None else ""
         show_trial(address, trial_id, store, manifest, as_json=as_json, full=full)
     return 0

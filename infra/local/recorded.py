@@ -68,7 +68,7 @@ def put_back(root: Path, config: Path | None, into: Path) -> int:
 
 def _run(root: Path, config: Path | None) -> tuple[RunSettings, ObjectStore]:
     settings = load(config) if config else RunDir(root).settings()
-    return settings, open_store(settings.store)
+    return settings, open_store(settings.store, read_only=True)
 
 
 def _some(store: ObjectStore, settings: RunSettings) -> dict[Place, Recorded]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from infra.child import ENVIRONMENT
+from infra.local.mirror import served
 from infra.local.rundir import RunDir, free_port
 from infra.local.supervisor import ProcessSpec, Supervisor
 from services.runtime.errors import UserError
@@ -23,8 +24,11 @@ BOOTSTRAP = "ROLLSTREAM_KAFKA__BOOTSTRAP"
 def broker_process(run: RunDir, advertise: str = "") -> ProcessSpec:
     """The embedded broker on the run's own log; keeps its port over restarts while it is free."""
     known = run.root / "port"
-    preferred = int(known.read_text()) if known.exists() else 0
-    port = free_port(preferred)
+    try:
+        preferred = int(known.read_text())
+    except (OSError, ValueError):  # the first start, or a damaged file: any port will do
+        preferred = 0
+    port = free_port(preferred if 0 < preferred < 65536 else 0)
     known.write_text(str(port))
     ready = run.ready / "broker"
     arguments: tuple[str, ...] = ("--data", str(run.broker), "--port", str(port), "--ready-file", str(ready))
@@ -70,7 +74,7 @@ def start_broker(supervisor: Supervisor, run: RunDir, advertise: str = "") -> st
 
 @contextlib.contextmanager
 def readable(run: RunDir) -> Iterator[str | Kafka]:
-    """Where the run's topics can be read: its cluster, the live stack's broker, or one started for this only."""
+    """Where the run's topics can be read: its cluster, the live stack's broker, or one for this look alone."""
     settings = run.settings()
     if settings.kafka.bootstrap:
         yield settings.kafka
@@ -79,13 +83,10 @@ def readable(run: RunDir) -> Iterator[str | Kafka]:
     if live is not None:
         yield live
         return
-    if not run.broker.is_dir() or not any(run.broker.iterdir()):
+    if not (run.broker / "meta.json").exists():
         raise UserError("this run's folder holds no log", str(run.broker), "has the run been started?")
-    supervisor = Supervisor()
-    try:
-        yield start_broker(supervisor, run)
-    finally:
-        supervisor.stop([[BROKER]])
+    with served(run) as address:
+        yield address
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from services.runtime.errors import UserError
-from services.runtime.screen import BLOCK_CHARS, CELL_CHARS, cell, clock, reader_is_gone, say_json, styled
+from services.runtime.screen import BLOCK_CHARS, CELL_CHARS, ReaderGone, cell, clock, reader_is_gone, say_json, styled
 
 if TYPE_CHECKING:
     from services.monitor.source import Seen
@@ -87,6 +87,8 @@ def _print_all(kept: Iterator[Seen], stream: Iterator[Seen], printer: _Printer, 
         pass
     finally:
         cast(Any, stream).close()
+    if reader_is_gone(printer.out):
+        raise ReaderGone
     return count
 
 
@@ -95,25 +97,25 @@ class _Ended:
 
     def __init__(self, stop: threading.Event | None, out: TextIO) -> None:
         self._stop = stop
-        self._out = out
+        self.out = out
 
     def is_set(self) -> bool:
-        return (self._stop is not None and self._stop.is_set()) or reader_is_gone(self._out)
+        return (self._stop is not None and self._stop.is_set()) or reader_is_gone(self.out)
 
 
 class _Printer:
     """One record, one line, on `out`; coloured only where `out` is a terminal."""
 
     def __init__(self, out: TextIO, as_json: bool, full: bool) -> None:
-        self._out = out
+        self.out = out
         self._as_json = as_json
         self._full = full
 
     def show(self, seen: Seen) -> None:
         if self._as_json:
-            say_json(json_value(seen, self._full), to=self._out)
+            say_json(json_value(seen, self._full), to=self.out)
         else:
-            styled([(line(seen, self._full), style(seen))], self._out)
+            styled([(line(seen, self._full), style(seen))], self.out)
 
 
 def style(seen: Seen) -> str:

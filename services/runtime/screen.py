@@ -233,6 +233,8 @@ class _Walled:
 
 def guard_streams() -> None:
     """Once at the start of a command: any text can be printed in any locale, and standard error is escaped."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # closed by whoever started us
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             cast(Any, stream).reconfigure(errors="backslashreplace")
