@@ -189,9 +189,8 @@ class Segment:
                 chunk *= 2
             else:
                 chunk = SCAN_CHUNK
-        if self.size < total:
-            if not self._linked:
-                os.ftruncate(fd, self.size)
+        if self.size < total and not self._linked:
+            os.ftruncate(fd, self.size)
         return total - self.size
 
     def store_index(self) -> None:

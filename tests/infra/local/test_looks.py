@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.local.run import Display
+from services.runtime.settings import load
 from tests.infra.local.finished import ROOT, finished_run, rollstream, tree
 from tests.services.monitor.synthetic import Run
 
@@ -186,3 +188,16 @@ def test_any_locale_can_be_printed_to(folder: Path) -> None:
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
+
+
+def test_a_run_goes_on_when_nobody_reads_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C on `run | tee` ends tee at once; the run still drains, reports and audits."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        display = Display(load(None))
+        display.say("draining the services")
+        assert display.gone
+        display.refresh()
+        display.waiting(["gate"])
