@@ -134,9 +134,7 @@ def principal() -> str:
     return os.environ.get("ROLLSTREAM_PRINCIPAL") or "operator"
 
 
-def open_store(
-    settings: Store, service: str = "", *, create: bool = False, read_only: bool = False
-) -> ObjectStore:
+def open_store(settings: Store, service: str = "", *, create: bool = False, read_only: bool = False) -> ObjectStore:
     """The store of `settings.url`, with the login of `service` (else `principal`); `create` makes a missing bucket,
     `read_only` touches nothing where a look at a folder would make and sweep its place for new objects.
 
