@@ -49,28 +49,10 @@ def _default_run() -> Path:
     return default_run()
 
 
-def _value(text: str) -> Any:
-    import tomllib
+def _given(pairs: list[str] | None) -> dict[str, Any]:
+    from services.runtime.overrides import parse_overrides
 
-    try:
-        return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def parse_overrides(pairs: list[str]) -> dict[str, Any]:
-    """`section.key=value` and `key=value` pairs as nested settings; UserError names a pair that is none."""
-    out: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        section, dot, key = name.strip().partition(".")
-        if not equals or not section or (dot and not key):
-            raise UserError(f"--set {pair!r} is no section.key=value", do="for example --set dispatch.updates=40")
-        if dot:
-            out.setdefault(section, {})[key] = _value(text.strip())
-        else:
-            out[section] = _value(text.strip())
-    return out
+    return parse_overrides(pairs or [], lambda text: say(text, error=True))
 
 
 @app.command()
@@ -83,8 +65,10 @@ def run(
     """Train a repair policy on this machine: cold start, RL through topics, report, audit. Resumes a stopped run."""
     from infra.local.run import run as run_here
 
-    overrides = parse_overrides(set_ or [])
+    overrides = _given(set_)
     if seed is not None:
+        if overrides.get("seed", seed) != seed:
+            say(f"--seed and --set seed differ: --seed counts, {seed}", error=True)
         overrides["seed"] = seed
     raise typer.Exit(run_here(run_dir or DEFAULT_RUN, config, overrides).exit_code)
 
@@ -138,10 +122,12 @@ def prepare(
     """Make what a run on a cluster begins with: topics, task set, cold start, version 0. May be repeated."""
     from infra.prepare.cluster import Options, prepare_cluster
     from services.runtime.errors import NotYet
-    from services.runtime.settings import load
+    from services.runtime.settings import load, overruled
     from services.runtime.store import StoreUnavailable
 
     try:
+        for line in overruled(config):
+            say(f"setting {line}", error=True)
         prepare_cluster(load(config), Options(wait_s, grant, plain, create_buckets, bucket_policies))
     except (NotYet, StoreUnavailable) as e:  # a Job tries again after code 1, and not after 2
         say(f"rollstream: waited {wait_s:g} s: {e}", error=True, lines=True)
@@ -261,7 +247,7 @@ def restore(
     from infra.local.backup import restore as put_back
     from infra.local.deployed import reached_by
 
-    overrides = parse_overrides(set_ or [])
+    overrides = _given(set_)
     for name, section in (reached_by(config) if config else {}).items():
         overrides[name] = {**section, **overrides.get(name, {})}
     counts = put_back(place, run_dir, overrides, say)

@@ -31,7 +31,7 @@ from services.runtime.archive import Span
 from services.runtime.cluster import Cluster, said
 from services.runtime.errors import UserError
 from services.runtime.segments import Raw, unpack
-from services.runtime.settings import RunSettings, Store, dump_toml, load
+from services.runtime.settings import SECRETS, RunSettings, Store, dump_toml, load
 from services.runtime.store import (
     CorruptObject,
     MissingObject,
@@ -233,13 +233,10 @@ def _settings(document: Mapping[str, Any], run: RunDir, overrides: dict[str, Any
     import tomllib
 
     values = tomllib.loads(document["settings"])
-    values["kafka"] = {**values.get("kafka", {}), "bootstrap": "", **overrides.pop("kafka", {})}
-    default = Store(url=f"file://{run.store.resolve()}").model_dump()
-    values["store"] = {**default, **overrides.pop("store", {})}
-    values["hidden_store"] = overrides.pop("hidden_store", {})
-    for name, value in overrides.items():
-        values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
-    return load(None, **values)
+    values["kafka"] = {**values.get("kafka", {}), "bootstrap": ""}
+    values["store"] = Store(url=f"file://{run.store.resolve()}").model_dump(exclude=set(SECRETS))
+    values["hidden_store"] = {}
+    return load(None, file=values, said_by="the command line", **overrides)
 
 
 def copy_in(

@@ -19,15 +19,17 @@ from infra.local.prepare import prepare
 from infra.local.rundir import RunDir, require_space
 from infra.local.stack import SERVICES, Stack, read_json
 from infra.local.watch import Watcher, read_everything
+from infra.prepare.materials import require_inputs
 from schemas.policy import PolicyGate, TrainingUpdate
 from schemas.record import Record
 from schemas.verification import VerificationAlarm
 from services.runtime.errors import UserError
 from services.runtime.screen import ReaderGone, Unwritable, block, cell, console, drop_output, say
-from services.runtime.settings import SECRETS, Kafka, RunSettings, Section, load
+from services.runtime.settings import SECRETS, Kafka, RunSettings, Section, load, overruled
 from services.runtime.store import open_hidden, open_store
 
 INTERRUPTED = 130
+COMMAND_LINE = "the command line"
 PLAIN_EVERY_S = 5.0
 
 
@@ -46,10 +48,15 @@ def open_run(root: Path, config: Path | None, overrides: dict[str, Any]) -> tupl
     """
     run = RunDir(root)
     if not run.exists():
-        return run, load(config, run_dir=str(root), **overrides)
+        settings = load(config, said_by=COMMAND_LINE, run_dir=str(root), **overrides)
+        require_inputs(settings)
+        return run, settings
     if run.live_bootstrap() is not None:
         raise UserError("this run is running already", str(root), f"watch it: rollstream tap --run-dir {root} all")
-    wanted = load(config, run_dir=str(root), **overrides) if config is not None or overrides else None
+    _require_same_environment(run)
+    wanted = (
+        load(config, said_by=COMMAND_LINE, run_dir=str(root), **overrides) if config is not None or overrides else None
+    )
     there = run.settings(_secrets(wanted) if wanted else {})
     if wanted is not None:
         different = _differences(wanted, there)
@@ -60,6 +67,17 @@ def open_run(root: Path, config: Path | None, overrides: dict[str, Any]) -> tupl
                 "leave the settings out to continue it, or choose another --run-dir; nothing was changed",
             )
     return run, there
+
+
+def _require_same_environment(run: RunDir) -> None:
+    """A run goes on as it began: a variable that was set since decides nothing, and is not passed over in silence."""
+    found = overruled(run.config)
+    if found:
+        raise UserError(
+            f"the environment is not what this folder's run was started with: {'; '.join(found)}",
+            str(run.config),
+            "unset these variables to continue it, or choose another --run-dir; nothing was changed",
+        )
 
 
 def _secrets(given: RunSettings) -> dict[str, dict[str, str]]:
@@ -164,11 +182,14 @@ def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
     from services.runtime.jail.bubblewrap import find_bwrap
 
     folder, settings = open_run(root, config, overrides)
+    decided = overruled(config, **overrides) if not folder.exists() else []
     if settings.isolation.backend == "bubblewrap":
         find_bwrap()  # before minutes of cold start, not after them
     stop = _stop_on_signals()
     display = Display(settings)
     display.say(f"run '{settings.run_id}' in {root} (Ctrl-C stops cleanly; the same command goes on)")
+    for line in decided:
+        display.say(f"setting {line}")
     began = time.time()
     if settings.base_manifest:
         open_store(settings.store)  # wrong or absent: said now, and not in a service's log

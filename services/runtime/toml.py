@@ -32,3 +32,14 @@ def literal(value: Any) -> str:
         escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         return '"' + _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
     return repr(value)
+
+
+def value_of(text: str, *, as_text: bool) -> Any:
+    """What `text` says as a TOML value, or the text itself; `as_text`: only its quotes are TOML."""
+    if as_text and text[:1] not in ("'", '"'):
+        return text
+    try:
+        found = tomllib.loads(f"x = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return found["x"] if len(found) == 1 else text
