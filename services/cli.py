@@ -38,6 +38,9 @@ BootstrapOption = Annotated[
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", envvar="ROLLSTREAM_CONFIG", help="The run's TOML file.", show_envvar=True)
 ]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Hidden tests that came with a backup may run as programs of the verifier.")
+]
 PlainOption = Annotated[
     str, typer.Option("--plain", help="With --grant: a listener without login, for a cluster that has no users yet.")
 ]
@@ -61,6 +64,7 @@ def run(
     config: Annotated[Path | None, typer.Option("--config", help="The run's TOML file.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything; a new run only.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be repeated.")] = None,
+    trust: TrustOption = False,
 ) -> None:
     """Train a repair policy on this machine: cold start, RL through topics, report, audit. Resumes a stopped run."""
     from infra.local.run import run as run_here
@@ -70,7 +74,7 @@ def run(
         if overrides.get("seed", seed) != seed:
             say(f"--seed and --set seed differ: --seed counts, {seed}", error=True)
         overrides["seed"] = seed
-    raise typer.Exit(run_here(run_dir or DEFAULT_RUN, config, overrides).exit_code)
+    raise typer.Exit(run_here(run_dir or DEFAULT_RUN, config, overrides, trust).exit_code)
 
 
 @app.command()
@@ -239,6 +243,7 @@ def restore(
     run_dir: Annotated[Path, typer.Option("--run-dir", help="The new run's folder.")],
     config: ConfigOption = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be repeated.")] = None,
+    trust: TrustOption = False,
 ) -> None:
     """Put a backup back as a new run folder, on its own embedded broker and local store.
 
@@ -250,7 +255,7 @@ def restore(
     overrides = _given(set_)
     for name, section in (reached_by(config) if config else {}).items():
         overrides[name] = {**section, **overrides.get(name, {})}
-    counts = put_back(place, run_dir, overrides, say)
+    counts = put_back(place, run_dir, overrides, say, trust)
     say(f"restored {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB)")
     if not config:
         say(f"go on with: rollstream run --run-dir {run_dir}")

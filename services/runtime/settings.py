@@ -305,18 +305,18 @@ SECRETS = frozenset({"secret_key", "password"})
 """Settings that no print shows; a run's file holds them empty, its processes get them through the environment."""
 
 
-def load(
-    path: Path | None = None,
-    *,
-    file: Mapping[str, Any] | None = None,
-    said_by: str = "the given settings",
-    **overrides: Any,
-) -> RunSettings:
+def load(path: Path | None = None, **overrides: Any) -> RunSettings:
     """Settings of `overrides` (whole sections or top-level keys) before the environment before a TOML file.
 
-    `file`: values that count as a file's; `said_by`: who gave the overrides, for messages. Environment is
-    `ROLLSTREAM_SECTION__KEY`. Raises UserError that names every wrong value with its place.
+    Environment is `ROLLSTREAM_SECTION__KEY`. Raises UserError that names every wrong value with its place.
     """
+    return decide(path, overrides, "the given settings")
+
+
+def decide(
+    path: Path | None, overrides: Mapping[str, Any], said_by: str, file: Mapping[str, Any] | None = None
+) -> RunSettings:
+    """As `load`; `said_by` names who gave the overrides, `file` are values that count as a file's."""
     layers = _layers(path, file, overrides, said_by)
     found = places.merged(layers)
     try:

@@ -14,7 +14,7 @@ from infra.prepare.materials import require_inputs
 from services.runtime.errors import UserError
 from services.runtime.overrides import parse_overrides
 from services.runtime.places import OTHERS, is_setting
-from services.runtime.settings import load, overruled
+from services.runtime.settings import decide, load, overruled
 
 ROOT = Path(__file__).parents[3]
 
@@ -115,7 +115,7 @@ def test_a_wrong_value_names_its_variable(monkeypatch, name, text, said):
 )  # fmt: skip
 def test_a_value_that_no_run_can_mean_is_refused(wrong):
     with pytest.raises(UserError) as caught:
-        load(None, said_by="the command line", **parse_overrides([wrong], print))
+        decide(None, parse_overrides([wrong], print), "the command line")
     name = wrong.partition("=")[0].partition(".")[2] or wrong.partition("=")[0]
     assert name in str(caught.value)
 
