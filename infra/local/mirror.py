@@ -40,8 +40,8 @@ def served(run: RunDir) -> Iterator[str]:
                 "ask its owner for the right to read it, or look at a copy",
             ) from e
         ready = folder / "ready"
-        arguments = ("--data", str(data), "--port", str(free_port()), "--ready-file", str(ready))
-        arguments += ("--housekeeping-ms", str(_NEVER_MS))
+        arguments = ["--data", str(data), "--port", str(free_port()), "--ready-file", str(ready)]
+        arguments += ["--housekeeping-ms", str(_NEVER_MS)]
         spec = ProcessSpec("broker", "infra.broker", arguments, ready, folder / "broker.log")
         supervisor = Supervisor()
         try:

@@ -268,8 +268,8 @@ def _why_early(records: list[Record], settings: RunSettings, folder: RunDir) -> 
     alarm = next((r for r in records if isinstance(r, VerificationAlarm) and r.severity == "stop"), None)
     if alarm is not None:
         return (
-            f"training was stopped after {done} of {settings.dispatch.updates} updates: alarm {alarm.alarm_id}\n"
-            f"  {alarm.detail}\n"
+            f"training was stopped after {done} of {settings.dispatch.updates} updates: alarm {cell(alarm.alarm_id)}\n"
+            f"  {cell(alarm.detail)}\n"
             f"  what to do: find out how it could pass before any version of this run is used; report: {folder.report}"
         )
     if done >= settings.dispatch.updates or (settings.dispatch.wall_s and done):
@@ -277,15 +277,22 @@ def _why_early(records: list[Record], settings: RunSettings, folder: RunDir) -> 
     stopped = [r for r in records if isinstance(r, PolicyGate) and r.decision in ("held", "halted")]
     if stopped:
         last = stopped[-1]
-        failed = [f for f in json.loads(last.findings) if not f.get("ok", True)]
-        why = "; ".join(f"{f['check']} is {f['value']}, wanted {f['bound']}" for f in failed) or last.findings
-        what = f"the gate {last.decision} version {last.policy_version}: {why}"
+        what = f"the gate {last.decision} version {last.policy_version}: {cell(_failed(last.findings))}"
         do = "change the [gate] bounds or the cold start in a new run"
     else:
         what = "no group could be trained on for a long time (all excluded, see the report's exclusions)"
         do = "choose easier tasks or a better start"
     ended = f"training ended after {done} of {settings.dispatch.updates} updates: {what}"
     return f"{ended}\n  what to do: {do}; report: {folder.report}"
+
+
+def _failed(findings: str) -> str:
+    """What a gate's findings say of its failed checks; the text itself where it says nothing of the kind."""
+    try:
+        failed = [f for f in json.loads(findings) if not f.get("ok", True)]
+        return "; ".join(f"{f['check']} is {f['value']}, wanted {f['bound']}" for f in failed) or findings
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return findings
 
 
 def _stop_on_signals() -> threading.Event:

@@ -16,6 +16,8 @@ from services.watch import soundness
 if TYPE_CHECKING:
     from schemas.record import Record
 
+SHOWN = 200
+"""Versions that the table shows, the newest ones."""
 FULL_ATTRIBUTION = "cgroup"
 TOPICS = (topics.VERIFICATION_VERDICT, topics.VERIFICATION_CANARY, topics.VERIFICATION_ALARM)
 
@@ -134,8 +136,10 @@ def show(found: Account) -> None:
     """Print tables for people."""
     print_table(
         ("version", "judged", "passed", "failed", "unknown", "evidence of passes", "findings", "main causes"),
-        map(_row, found.versions),
+        map(_row, found.versions[-SHOWN:]),
     )
+    if len(found.versions) > SHOWN:
+        say(f"{len(found.versions) - SHOWN} older versions are left out (--json has them)")
     whole = found.estimates[-1]
     say(
         f"false share of the accepts: {whole.share():.2%} (95 % bound {whole.share(upper=True):.2%}) by "
