@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import sys
 import threading
@@ -25,7 +26,7 @@ from schemas.record import Record
 from schemas.verification import VerificationAlarm
 from services.runtime.errors import UserError
 from services.runtime.screen import ReaderGone, Unwritable, block, cell, console, drop_output, say
-from services.runtime.settings import SECRETS, Kafka, RunSettings, Section, decide, overruled
+from services.runtime.settings import SECRETS, Kafka, RunSettings, Section, decide, load, overruled
 from services.runtime.store import open_hidden, open_store
 from services.tasks import trust
 
@@ -73,7 +74,10 @@ def open_run(root: Path, config: Path | None, overrides: dict[str, Any]) -> tupl
 def _require_same_environment(run: RunDir) -> None:
     """A run goes on as it began: a variable that was set since decides nothing, and is not passed over in silence."""
     found = overruled(run.config)
-    if found:
+    if not found:
+        return
+    secrets = {name: value for name, value in os.environ.items() if name.lower().rpartition("__")[2] in SECRETS}
+    if _differences(load(run.config), decide(run.config, {}, COMMAND_LINE, environment=secrets)):
         raise UserError(
             f"the environment is not what this folder's run was started with: {'; '.join(found)}",
             str(run.config),

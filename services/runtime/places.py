@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -114,15 +114,20 @@ def overruled(layers: list[Layer]) -> list[str]:
     said = []
     for name, winner in merged(layers).items():
         given = [layer[name] for layer in layers if name in layer]
-        others = [one for one in given if _text(one.value) != _text(winner.value)]
+        others = [one for one in given if _plain(one.value) != _plain(winner.value)]
         if others:
             lost = ", ".join(f"{_shown(one)} by {one.place}" for one in reversed(others))
             said.append(f"{'.'.join(name)} is {_shown(winner)} by {winner.place} (not {lost})")
     return said
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else re.sub(r"\.0$", "", str(value).strip())
+def _plain(value: Any) -> object:
+    """For comparing a variable's text with a file's value: 0.50 is 0.5, and True is true."""
+    text = str(value).strip()
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text.lower() if text.lower() in ("true", "false") else text
 
 
 def _shown(given: Given) -> str:

@@ -314,10 +314,14 @@ def load(path: Path | None = None, **overrides: Any) -> RunSettings:
 
 
 def decide(
-    path: Path | None, overrides: Mapping[str, Any], said_by: str, file: Mapping[str, Any] | None = None
+    path: Path | None,
+    overrides: Mapping[str, Any],
+    said_by: str,
+    file: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> RunSettings:
     """As `load`; `said_by` names who gave the overrides, `file` are values that count as a file's."""
-    layers = _layers(path, file, overrides, said_by)
+    layers = _layers(path, file, overrides, said_by, environment)
     found = places.merged(layers)
     try:
         return RunSettings(**places.nested(found))
@@ -328,16 +332,21 @@ def decide(
 def overruled(path: Path | None, **overrides: Any) -> list[str]:
     """One line for every setting that two places give differently, saying which counts; for the start of a run."""
     layers = _layers(path, None, overrides, "the command line")
-    return places.overruled([{name: one for name, one in layer.items() if name[-1] not in SECRETS} for layer in layers])
+    unsaid = SECRETS | {"run_dir"}  # the folder is told by --run-dir alone
+    return places.overruled([{name: one for name, one in layer.items() if name[-1] not in unsaid} for layer in layers])
 
 
 def _layers(
-    path: Path | None, file: Mapping[str, Any] | None, overrides: Mapping[str, Any], said_by: str
+    path: Path | None,
+    file: Mapping[str, Any] | None,
+    overrides: Mapping[str, Any],
+    said_by: str,
+    environment: Mapping[str, str] = os.environ,
 ) -> list[Layer]:
     from_file = {**(read_toml(path) if path else {}), **(file or {})}
     return [
         places.flat(from_file, SECTIONS, str(path or "the file")),
-        places.from_environment(os.environ, SECTIONS),
+        places.from_environment(environment, SECTIONS),
         places.flat(overrides, SECTIONS, said_by),
     ]
 

@@ -189,6 +189,8 @@ def test_a_run_goes_on_as_it_began(tmp_path, monkeypatch):
     root = tmp_path / "run"
     RunDir(root).create(load(None, run_dir=str(root), admission={"max_lag": 2}))
     monkeypatch.setenv("ROLLSTREAM_ADMISSION__MAX_LAG", "2")
+    monkeypatch.setenv("ROLLSTREAM_SAMPLING__TEMPERATURE", "1.00")
+    monkeypatch.setenv("ROLLSTREAM_KAFKA__TLS", "0")
     assert open_run(root, None, {})[1].admission.max_lag == 2
     monkeypatch.setenv("ROLLSTREAM_ADMISSION__MAX_LAG", "9")
     with pytest.raises(UserError, match=r"admission\.max_lag is 9 by ROLLSTREAM_ADMISSION__MAX_LAG \(not 2 by"):
