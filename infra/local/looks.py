@@ -43,10 +43,14 @@ def audit_run(root: Path, bootstrap: str) -> int:
 def show_verdicts(root: Path, bootstrap: str, as_json: bool) -> int:
     """Print the account of the verdicts; 1 when an alarm stopped the line."""
     from services.monitor import verdicts
-    from services.runtime.tap import read_all
+    from services.runtime.tap import Undecodable, read_all
 
+    broken: list[Undecodable] = []
     with topics_of(root, bootstrap) as cluster:
-        found = verdicts.account(message.record for topic in verdicts.TOPICS for message in read_all(cluster, topic))
+        read = (message for topic in verdicts.TOPICS for message in read_all(cluster, topic, undecodable=broken.append))
+        found = verdicts.account(message.record for message in read)
+    if broken:
+        say(f"{len(broken)} records break their contract and are left out: {broken[0].error}", error=True)
     if as_json:
         say_json(verdicts.as_json(found), indent=1)
     else:

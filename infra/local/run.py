@@ -25,7 +25,7 @@ from schemas.policy import PolicyGate, TrainingUpdate
 from schemas.record import Record
 from schemas.verification import VerificationAlarm
 from services.runtime.errors import UserError
-from services.runtime.screen import ReaderGone, Unwritable, block, cell, console, drop_output, say
+from services.runtime.screen import LINE_CHARS, ReaderGone, Unwritable, block, cell, console, drop_output, say
 from services.runtime.settings import SECRETS, Kafka, RunSettings, Section, decide, load, overruled
 from services.runtime.store import open_hidden, open_store
 from services.tasks import trust
@@ -253,7 +253,7 @@ def conclude(
     result = audit(records, over=extra["finished"])
     report = write_report(records, folder.root, settings, {**preparation, **extra, "audit": result})
     for line in result.lines():
-        display.say(line)
+        display.say(cell(line, LINE_CHARS))
     display.say(f"report: {report}")
     if not extra["finished"]:
         display.say(f"stopped before the end; go on with: rollstream run --run-dir {folder.root}")

@@ -69,11 +69,34 @@ def test_a_look_changes_nothing(folder: Path, left_behind: None, look: str) -> N
     assert tree(folder) == before
 
 
-def test_a_backup_changes_nothing_of_what_it_copies(folder: Path, tmp_path: Path) -> None:
-    before = tree(folder)
-    done = rollstream("backup", tmp_path / "copy", "--run-dir", folder)
+@pytest.mark.parametrize("before_it", [(), UNPRIVILEGED], ids=["own", "foreign"])
+def test_a_backup_changes_nothing_of_what_it_copies(foreign: Path, tmp_path: Path, before_it: tuple[str, ...]) -> None:
+    before = tree(foreign)
+    done = rollstream("backup", tmp_path / "copy", "--run-dir", foreign, before=before_it)
     assert done.returncode == 0, done.stderr
-    assert tree(folder) == before
+    assert tree(foreign) == before
+
+
+def test_a_stack_that_is_gone_is_one_message_or_none(folder: Path, tmp_path: Path) -> None:
+    """Its file names a process that lives and a broker that does not."""
+    copy = Path(shutil.copytree(folder, tmp_path / "run"))
+    (copy / "stack.json").write_text(json.dumps({"pid": os.getpid(), "bootstrap": "127.0.0.1:1"}))
+    before = tree(copy)
+    done = rollstream("audit", copy)
+    assert done.returncode in (0, 2)
+    assert b"Traceback" not in done.stderr
+    assert tree(copy) == before
+
+
+def test_a_broken_record_is_left_out_of_the_account(stack: str) -> None:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=stack)
+    producer.send("verification.alarm.v1", b"\x1b[31mno arrow", b"bad").get(10)
+    producer.close(timeout=5)
+    done = rollstream("verdicts", "--bootstrap", stack)
+    assert done.returncode == 0, done.stderr
+    assert b"1 records break their contract and are left out" in done.stderr
 
 
 @pytest.mark.parametrize("look", LOOKS)
