@@ -9,6 +9,7 @@ from pathlib import Path
 
 from infra.child import ENVIRONMENT
 from infra.local.damage import require_whole
+from infra.local.mirror import served
 from infra.local.rundir import RunDir, free_port
 from infra.local.supervisor import ProcessSpec, Supervisor
 from services.runtime import scratch
@@ -28,8 +29,11 @@ def broker_process(run: RunDir, advertise: str = "", verify: bool = False) -> Pr
     `verify`: it checks every batch before it serves.
     """
     known = run.root / "port"
-    preferred = int(known.read_text()) if known.exists() else 0
-    port = free_port(preferred)
+    try:
+        preferred = int(known.read_text())
+    except (OSError, ValueError):  # the first start, or a damaged file: any port will do
+        preferred = 0
+    port = free_port(preferred if 0 < preferred < 65536 else 0)
     known.write_text(str(port))
     ready = run.ready / "broker"
     arguments: tuple[str, ...] = ("--data", str(run.broker), "--port", str(port), "--ready-file", str(ready))
@@ -77,7 +81,7 @@ def start_broker(supervisor: Supervisor, run: RunDir, advertise: str = "", verif
 
 @contextlib.contextmanager
 def readable(run: RunDir) -> Iterator[str | Kafka]:
-    """Where the run's topics can be read: its cluster, the live stack's broker, or one started for this only."""
+    """Where the run's topics can be read: its cluster, the live stack's broker, or one for this look alone."""
     settings = run.settings()
     if settings.kafka.bootstrap:
         yield settings.kafka
@@ -88,13 +92,10 @@ def readable(run: RunDir) -> Iterator[str | Kafka]:
         return
     if run.held():
         raise UserError("this run is starting or ending just now", str(run.root), "look again in a moment")
-    if not run.broker.is_dir() or not any(run.broker.iterdir()):
+    if not (run.broker / "meta.json").exists():
         raise UserError("this run's folder holds no log", str(run.broker), "has the run been started?")
-    supervisor = Supervisor()
-    try:
-        yield start_broker(supervisor, run)
-    finally:
-        supervisor.stop([[BROKER]])
+    with served(run) as address:
+        yield address
 
 
 @contextlib.contextmanager

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from infra.child import ENVIRONMENT, PARENT
+from infra.prepare.materials import require_base
 from services.runtime.errors import UserError
 from services.runtime.scratch import Scratch
-from services.runtime.settings import RunSettings, secret_environment
+from services.runtime.settings import RunSettings, secret_environment, without_settings
 from services.runtime.store import open_store
 
 Progress = Callable[[dict[str, Any]], None]
@@ -31,6 +32,7 @@ def recipe_digest(settings: RunSettings) -> str:
     from services.tasks.taskset import load_public
     from services.trainer.coldstart_recipe import digest
 
+    require_base(settings)
     public = open_store(settings.store).get(f"tasks/{settings.taskset_digest}/public.json")
     return digest(settings, load_public(public))
 
@@ -51,7 +53,12 @@ def cold_start(
         if (found / REPORT_FILE).exists():
             return found, {**json.loads((found / REPORT_FILE).read_text()), "cached": True}
     # Training sees no hidden check: it is given the login of the public store alone.
-    environment = {**os.environ, **ENVIRONMENT, **secret_environment(settings, "coldstart"), PARENT: str(os.getpid())}
+    environment = {
+        **without_settings(os.environ),
+        **ENVIRONMENT,
+        **secret_environment(settings, "coldstart"),
+        PARENT: str(os.getpid()),
+    }
     command = [sys.executable, "-m", "infra.child", "infra.prepare.coldstart_job"]
     command += ["--config", str(config), "--home", str(home), "--cache", str(cache_folder()), "--digest", known]
     result: dict[str, Any] = {}

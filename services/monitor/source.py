@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from services.monitor.start import Start
 from services.runtime.address import host_and_port
@@ -51,6 +51,12 @@ class Seen:
     size: int
     record: Record | None
     problem: str | None
+
+
+class Ended(Protocol):
+    """What ends a reading: a threading.Event, or something that asks."""
+
+    def is_set(self) -> bool: ...
 
 
 def stack_hint() -> str:
@@ -214,7 +220,7 @@ def read(
     topics: Sequence[str],
     start: Start,
     follow: bool = False,
-    stop: threading.Event | None = None,
+    stop: Ended | None = None,
     keep: Callable[[Any], bool] | None = None,
     check: Callable[[Sequence[str]], None] | None = None,
     key: bytes | None = None,
@@ -246,7 +252,7 @@ def read(
             consumer.close(timeout_ms=500)
 
 
-def _messages(consumer: Any, merge: _Merge, cluster: Cluster, follow: bool, stop: threading.Event) -> Iterator[Any]:
+def _messages(consumer: Any, merge: _Merge, cluster: Cluster, follow: bool, stop: Ended) -> Iterator[Any]:
     """Undecoded messages in turn. Every wait has an end: a broker that is gone or mute becomes a UserError."""
     heard = time.monotonic()
     while not stop.is_set():

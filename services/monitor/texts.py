@@ -19,8 +19,11 @@ class Texts:
     note: str | None = None
 
     def decode(self, ids: Any) -> str | None:
-        """The text of `ids` (n,), or None without a tokenizer."""
-        return None if self.show is None else self.show(ids)
+        """The text of `ids` (n,); None without a tokenizer, and for ids that no tokenizer has (negative ones)."""
+        try:
+            return None if self.show is None else self.show(ids)
+        except (OverflowError, ValueError, TypeError):
+            return None
 
 
 def find_texts(store: ObjectStore | None, base_manifest: str, digest: str | None) -> Texts:

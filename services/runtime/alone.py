@@ -12,7 +12,7 @@ from services.runtime import lifecycle
 from services.runtime.errors import UserError
 from services.runtime.prepared import completed
 from services.runtime.process import ServiceProcess, Stopped
-from services.runtime.settings import load
+from services.runtime.settings import load, overruled
 
 
 def known_services() -> list[str]:
@@ -52,6 +52,8 @@ def run_alone(
     process.open()
     try:
         process.starting()
+        for line in overruled(config):
+            process.log.info("setting", given_twice=line)
         process.settings = settings = completed(process)
         code = importlib.import_module(f"services.{service}.main").main(settings, process)
     except Stopped:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+LARGEST = 2**50
+"""No count, size in bytes or time in seconds of a run is larger."""
 
 
 class Section(BaseModel):
     """A table of the TOML file; an unknown key is an error, since a misspelt setting would be silently ignored."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _sane(self) -> Self:
+        for name, value in self:
+            if isinstance(value, int | float) and name != "seed" and abs(value) > LARGEST:
+                raise ValueError(f"{name} = {value:g} is more than any run can mean")
+        return self
 
 
 class Kafka(Section):
@@ -18,10 +28,10 @@ class Kafka(Section):
 
     bootstrap: str = ""
     partitions: int = Field(4, ge=1, le=1024, description="count of every grouped topic")
-    replication: int = Field(1, ge=1)
+    replication: int = Field(1, ge=1, le=32_767)
     min_in_sync: int = Field(0, ge=0, description="copies that an acknowledgement promises; 0: all but one")
     compression: Literal["none", "zstd", "lz4"] = "zstd"
-    session_timeout_ms: int = Field(6_000, ge=1_000)
+    session_timeout_ms: int = Field(6_000, ge=1_000, le=3_600_000)
     tls: bool = Field(False, description="speak TLS; without ca_file the system's authorities are trusted")
     ca_file: str = ""
     cert_file: str = Field("", description="this client's certificate, with key_file, where the cluster asks for one")

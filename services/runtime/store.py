@@ -151,8 +151,9 @@ def principal() -> str:
     return os.environ.get("ROLLSTREAM_PRINCIPAL") or "operator"
 
 
-def open_store(settings: Store, service: str = "", *, create: bool = False) -> ObjectStore:
-    """The store of `settings.url`, with the login of `service` (else `principal`); `create` makes a missing bucket.
+def open_store(settings: Store, service: str = "", *, create: bool = False, read_only: bool = False) -> ObjectStore:
+    """The store of `settings.url`, with the login of `service` (else `principal`); `create` makes a missing bucket,
+    `read_only` touches nothing where a look at a folder would make and sweep its place for new objects.
 
     Raises UserError for an unknown form, a missing bucket, refused credentials; StoreUnavailable when nobody answers.
     """
@@ -160,7 +161,7 @@ def open_store(settings: Store, service: str = "", *, create: bool = False) -> O
     if kind == "file":
         from services.runtime.store_local import LocalStore
 
-        return LocalStore(Path(place))
+        return LocalStore(Path(place), read_only=read_only)
     from services.runtime.store_s3 import S3Store
 
     bucket, _, prefix = place.partition("/")
@@ -172,10 +173,10 @@ def hidden_section(settings: RunSettings) -> Store:
     return settings.hidden_store if settings.hidden_store.url else settings.store
 
 
-def open_hidden(settings: RunSettings, service: str = "") -> ObjectStore:
+def open_hidden(settings: RunSettings, service: str = "", *, read_only: bool = False) -> ObjectStore:
     """The store that holds `tasks/<digest>/hidden.json`. Only the verifier, and whoever prepares or copies a run, opens
     it; the other services are not given its login. Raises as open_store does."""
-    return open_store(hidden_section(settings), service)
+    return open_store(hidden_section(settings), service, read_only=read_only)
 
 
 def login(settings: Store, service: str) -> Store:

@@ -23,11 +23,14 @@ _AWAY = {errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDO
 
 class LocalStore(ContentAddressed):
     """Objects are files under `root`. `fsync` False trades safety against a power cut for speed; a crash of the
-    process alone never loses or tears an object either way."""
+    process alone never loses or tears an object either way. `read_only`: nothing is made, the folder is as it is."""
 
-    def __init__(self, root: Path, *, fsync: bool = True) -> None:
+    def __init__(self, root: Path, *, fsync: bool = True, read_only: bool = False) -> None:
         self._root = root
         self._fsync = fsync
+        self._read_only = read_only
+        if read_only:
+            return
         try:
             (root / _TEMPORARY).mkdir(parents=True, exist_ok=True)
         except OSError as e:
@@ -103,7 +106,7 @@ class LocalStore(ContentAddressed):
     @property
     def _is_there(self) -> bool:
         """Whether the store's own folder is: one that was unmounted holds no objects, and lost none."""
-        return (self._root / _TEMPORARY).is_dir()
+        return (self._root if self._read_only else self._root / _TEMPORARY).is_dir()
 
     def _absent(self, key: str) -> Exception:
         gone = FileNotFoundError(errno.ENOENT, "the store's folder is gone")

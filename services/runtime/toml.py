@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from services.runtime.errors import UserError
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -27,6 +29,17 @@ def literal(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # What JSON writes of a text is TOML as well, but for one character that TOML wants escaped too.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return '"' + _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
     return repr(value)
+
+
+def value_of(text: str, *, as_text: bool) -> Any:
+    """What `text` says as a TOML value, or the text itself; `as_text`: only its quotes are TOML."""
+    if as_text and text[:1] not in ("'", '"'):
+        return text
+    try:
+        found = tomllib.loads(f"x = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return found["x"] if len(found) == 1 else text

@@ -18,7 +18,7 @@ from services.runtime.loop import run_service
 from services.runtime.process import ServiceProcess
 from services.runtime.settings import RunSettings, Verifier
 from services.runtime.store import MissingObject, ObjectStore
-from services.tasks import taskset
+from services.tasks import taskset, trust
 from services.tasks.fixture import CheckSet, Fixture, canonical
 from services.verifier import metrics, trial
 from services.verifier.admission import Admitted
@@ -56,6 +56,8 @@ class StoredTasks:
         try:
             return self._stores[half].get(key)
         except MissingObject as error:
+            if half == "hidden":
+                trust.require_trusted(self._stores[half], self._digest)
             raise UserError(
                 f"the run's task set has no {half} half in its store", str(error), "prepare the run again"
             ) from error

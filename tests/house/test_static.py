@@ -62,3 +62,32 @@ def test_arrows_only_point_down():
 def test_every_module_says_why_it_exists():
     mute = [str(p) for p in modules() if not ast.get_docstring(ast.parse((ROOT / p).read_text()))]
     assert not mute
+
+
+PRINTS_ITSELF = {
+    "services/runtime/screen.py": "it is the way",
+    "services/runtime/logs.py": "lines of JSON, for a file",
+    "infra/prepare/coldstart_job.py": "lines of JSON, for the process that started it",
+}
+
+
+def test_commands_print_through_the_screen_alone():
+    """Text that others wrote reaches a terminal escaped and bounded: there is one way, runtime/screen."""
+    wrong = []
+    for path in modules():
+        mine = path.parts[0] == "services" or path.parts[:2] in (("infra", "local"), ("infra", "prepare"))
+        if not mine or str(path) in PRINTS_ITSELF:
+            continue
+        for node in ast.walk(ast.parse((ROOT / path).read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            text = node.args and isinstance(node.args[0], ast.JoinedStr | ast.Constant)
+            if (
+                name in ("print", "typer.echo", "click.echo", "typer.secho")
+                or name.rpartition(".")[2] in ("Console", "print_exc", "print_exception")
+                or name.startswith(("sys.stdout.write", "sys.stderr.write"))
+                or (name.endswith(".print") and text)
+            ):
+                wrong.append(f"{path}:{node.lineno} calls {name}: use services.runtime.screen")
+    assert not wrong, "\n".join(wrong)

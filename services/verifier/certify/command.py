@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from services.runtime.errors import UserError
+from services.runtime.screen import cell, console, grid, say, say_json
 from services.tasks import certificates
 from services.tasks.certificates import CONFIDENCE, Certificate, Certificates, Tally
 from services.tasks.commands import Source, load
@@ -118,29 +118,30 @@ def _replay(check_run: CheckRun, checks: Sequence[CheckSet], trial_seed: int) ->
             facts = check_run(tree, check, trial_seed)
             outcome, cause = attribute(facts)
             answered = f"{facts.answered} of {facts.wanted} calls answered"
-            typer.echo(f"{check.task_id}: {name}: {outcome} ({cause}), {answered}")
+            say(f"{check.task_id}: {name}: {outcome} ({cause}), {answered}")
 
 
 def _certify(
     check_run: CheckRun, setting: Setting, checks: Sequence[CheckSet], kept: Certificates, out: Path
 ) -> Certificates:
     """The certificates with those of `checks` added; `out` is written after every key: an interruption loses one."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from services.verifier.certify.runner import Certifier, by_key
 
-    console = Console(stderr=True)
+    screen = console(error=True)
     columns = (TextColumn("certifying"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
     began = time.monotonic()
     with Progress(
-        *columns, TimeRemainingColumn(), TextColumn("{task.description}"),
-        console=console, transient=True, disable=not console.is_terminal,
+        *columns, TimeRemainingColumn(), TextColumn("{task.description}", markup=False),
+        console=screen, transient=True, disable=not screen.is_terminal,
     ) as shown:  # fmt: skip
         bar = shown.add_task("", visible=False)
 
         def progress(problem: str, probes: int) -> None:
-            shown.update(bar, advance=probes, description=problem, visible=time.monotonic() - began > _PATIENCE_S)
+            shown.update(
+                bar, advance=probes, description=cell(problem, 60), visible=time.monotonic() - began > _PATIENCE_S
+            )
 
         certifier = Certifier(check_run, setting, progress)
         keys = by_key(checks)
@@ -168,23 +169,23 @@ def _write(out: Path, kept: Certificates) -> None:
 def _report(found: Sequence[Certificate], held: int, out: Path) -> None:
     for certificate in found:
         if certificate.state != "certified":
-            typer.echo(f"QUARANTINED {certificate.task_id} (version {certificate.version}): {certificate.reason}")
+            say(f"QUARANTINED {certificate.task_id} (version {certificate.version}): {certificate.reason}")
     pools = {certificate.pool.digest: certificate.pool for certificate in found}.values()
     for word, attribute in (("reference", "reference"), ("unrepaired", "no_op"), ("known-bad", "known_bad")):
         tallies = [getattr(certificate, attribute) for certificate in found]
         right, runs = sum(tally.right for tally in tallies), sum(tally.runs for tally in tallies)
-        typer.echo(f"{word:<13} {'passed' if word == 'reference' else 'killed'} {right} of {runs} runs")
+        say(f"{word:<13} {'passed' if word == 'reference' else 'killed'} {right} of {runs} runs")
     total, killed = sum(pool.mutants.total for pool in pools), sum(pool.mutants.killed for pool in pools)
     equivalent = sum(pool.mutants.equivalent for pool in pools)
-    typer.echo(f"mutants       killed {killed} of {total - equivalent} ({equivalent} more are equivalent)")
+    say(f"mutants       killed {killed} of {total - equivalent} ({equivalent} more are equivalent)")
     forged = sum((pool.forgeries for pool in pools), Tally())
-    typer.echo(f"forgeries     killed {forged.right} of {forged.runs}")
+    say(f"forgeries     killed {forged.right} of {forged.runs}")
     if pools:
         bound = max(pool.flake_bound for pool in pools)
-        typer.echo(f"flakes        at most {bound:.2%} of runs at {CONFIDENCE:.0%} confidence, every kind of check")
+        say(f"flakes        at most {bound:.2%} of runs at {CONFIDENCE:.0%} confidence, every kind of check")
     certified = sum(certificate.state == "certified" for certificate in found)
     before = f", {held} of them before" if held else ""
-    typer.echo(f"{certified} of {len(found)} check-sets are certified{before}: {out}")
+    say(f"{certified} of {len(found)} check-sets are certified{before}: {out}")
 
 
 def list_certificates(
@@ -202,11 +203,11 @@ def list_certificates(
     found = [kept.by_task[task_id] for task_id in sorted(kept.by_task)]
     if as_json:
         for certificate in found:
-            typer.echo(json.dumps(_summary(certificate)))
+            say_json(_summary(certificate))
         return
     _print_table(found)
     for change in kept.history[-_SHOWN:]:
-        typer.echo(f"replaced: {change.task_id} version {change.version} ({change.state}): {change.why}")
+        say(f"replaced: {change.task_id} version {change.version} ({change.state}): {change.why}")
 
 
 def _summary(certificate: Certificate) -> dict[str, Any]:
@@ -234,10 +235,7 @@ def _summary(certificate: Certificate) -> dict[str, Any]:
 
 def _print_table(found: Sequence[Certificate]) -> None:
     """One line per kind of check that is certified throughout, one line per check-set that is not."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
+    table = grid((), (), box=None, pad_edge=False)
     for heading in ("problem", "certified", "mutants", "flakes <", "reference runs", "CPU p99"):
         table.add_column(heading, no_wrap=True)
     pools = {certificate.pool.digest: certificate.pool for certificate in found}
@@ -245,7 +243,7 @@ def _print_table(found: Sequence[Certificate]) -> None:
         members = [certificate for certificate in found if certificate.pool.digest == digest]
         certified = sum(certificate.state == "certified" for certificate in members)
         tried = pool.mutants
-        table.add_row(
+        row = (
             pool.problem,
             f"{certified} of {len(members)}",
             f"{tried.killed} of {tried.total - tried.equivalent}",
@@ -253,9 +251,10 @@ def _print_table(found: Sequence[Certificate]) -> None:
             ", ".join(f"{tally.runs} {load}" for load, tally in sorted(pool.reference.items(), reverse=True)),
             "not measured" if pool.cpu_p99_s is None else f"{pool.cpu_p99_s * 1000:.0f} ms",
         )
-    Console().print(table)
+        table.add_row(*map(cell, row))
+    console().print(table)
     for certificate in found:
         if certificate.state != "certified":
-            typer.echo(f"QUARANTINED {certificate.task_id} (version {certificate.version}): {certificate.reason}")
+            say(f"QUARANTINED {certificate.task_id} (version {certificate.version}): {certificate.reason}")
     certified = sum(certificate.state == "certified" for certificate in found)
-    typer.echo(f"{certified} of {len(found)} check-sets are certified; flake bounds at {CONFIDENCE:.0%} confidence")
+    say(f"{certified} of {len(found)} check-sets are certified; flake bounds at {CONFIDENCE:.0%} confidence")
