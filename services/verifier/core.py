@@ -193,33 +193,38 @@ class VerifierCore(BaseCore):
         except Unjudgeable as reason:
             return self._unjudged(message, reason, now_ms)
         one = _Waiting(record, message.position, message.partition, now_ms, task)
-        if record.diff is None and record.diff_uri is not None:
-            return self._fetched(one, record.diff_uri)
-        return self._with_diff(one, record.diff)
+        if record.diff is None and record.diff_uri is None:
+            return self._emit(one, Judgement("fail", "no_candidate"), None, reused=False)
+        return self._admit(one)
 
-    def _fetched(self, one: _Waiting, uri: str) -> Effects:
-        def then(result: str | Exception) -> Effects:
+    def _admit(self, one: _Waiting) -> Effects:
+        """Fetch the diff where it lies elsewhere, and admit it. On a worker: the text may be as large as it likes."""
+        record, fixture = one.record, one.task.fixture
+
+        def run() -> Admitted | Refused:
+            diff = self._fetch_diff(record.diff_uri or "") if record.diff is None else record.diff
+            try:
+                return admit(diff, fixture.base_tree, fixture.allowed_globs)
+            except Refused as refused:
+                return refused
+
+        def then(result: Admitted | Exception) -> Effects:
+            if isinstance(result, Admitted):
+                return self._ask_for(one, result)
             if isinstance(result, UserError):  # the store is down or refuses us: waited for, never a verdict
-                return self._fetched(one, uri)
-            if isinstance(result, Exception):
-                return self._emit(one, Judgement("unknown", "diff_unavailable"), None, reused=False)
-            return self._with_diff(one, result)
+                return self._admit(one)
+            if isinstance(result, Refused):
+                return self._emit(one, Judgement("fail", result.reason), None, reused=False)
+            return self._emit(one, Judgement("unknown", "diff_unavailable"), None, reused=False)
 
-        return Effects(jobs=[Job(lambda: self._fetch_diff(uri), then, partition=one.partition)])
+        return Effects(jobs=[Job(run, then, partition=one.partition, cost_bytes=len(record.diff or ""))])
 
     # --- judging -----------------------------------------------------------------------------------------------------
 
-    def _with_diff(self, one: _Waiting, diff: str | None) -> Effects:
-        if diff is None:
-            return self._emit(one, Judgement("fail", "no_candidate"), None, reused=False)
-        fixture, check = one.task.fixture, one.task.check
-        try:
-            admitted = admit(diff, fixture.base_tree, fixture.allowed_globs)
-        except Refused as refused:
-            return self._emit(one, Judgement("fail", refused.reason), None, reused=False)
+    def _ask_for(self, one: _Waiting, admitted: Admitted) -> Effects:
         candidate = Candidate(one.task, admitted, self._key(one, admitted))
         if self._quarantined(one.task):
-            return self._emit(one, Judgement("unknown", QUARANTINED), candidate.identity, reused=False)
+            return self._unbelieved(one, candidate)
         known = self._reusable.get(candidate.key)
         if known is not None:
             self._reusable.move_to_end(candidate.key)
@@ -229,10 +234,19 @@ class VerifierCore(BaseCore):
             return Effects()
         self._running[candidate.key] = [one]
         effects = self._start(one, candidate)
-        canary = self._known_answers.beside(one.record, check, self.standing.quarantined)
+        canary = self._known_answers.beside(one.record, one.task.check, self.standing.quarantined)
         if canary is not None:
             effects += self._ask(canary)
         return effects
+
+    def _unbelieved(self, one: _Waiting, candidate: Candidate) -> Effects:
+        """Nothing is run under quarantine; what exploit watch says of the candidate is worked out on a worker."""
+
+        def then(result: Identity | Exception) -> Effects:
+            identity = result if isinstance(result, Identity) else None
+            return self._emit(one, Judgement("unknown", QUARANTINED), identity, reused=False)
+
+        return Effects(jobs=[Job(lambda: candidate.identity, then, partition=one.partition)])
 
     def _key(self, one: _Waiting, admitted: Admitted) -> tuple[str, ...]:
         task, settings = one.task, self._settings

@@ -146,6 +146,7 @@ def test_identical_candidates_are_judged_once_even_while_in_flight() -> None:
     deliver = made(script)
     for member in range(3):
         deliver.give(completed(FIXTURE, member), run=False)
+    deliver.step()  # each is admitted
     assert len(deliver.held) == 1
     deliver.run_jobs()
     deliver.give(completed(FIXTURE, 3))
@@ -222,6 +223,7 @@ def test_a_revoked_partition_gets_nothing_while_others_still_do() -> None:
     deliver = made()
     kept = deliver.give(completed(FIXTURE, 1), partition=1, run=False)
     deliver.give(completed(FIXTURE, 0), partition=0, run=False)
+    deliver.step()
     deliver.core.revoked(frozenset({0}))
     deliver.run_jobs()
     assert deliver.done == [kept.position]

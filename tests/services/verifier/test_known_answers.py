@@ -134,6 +134,7 @@ def test_a_judgement_that_is_under_way_when_its_check_set_falls_is_unknown() -> 
     world.lies[ADD_FIX] = [FAIL]
     message = world.deliver.message(completed(FIXTURE, 0, diff=ADD_DIFF.replace("a + b", "b + a + 0")))
     world.deliver.apply(world.core.handle(message, 0), run=False)
+    world.deliver.step()
     candidate, reference = world.deliver.held
     world.deliver.held = [reference, candidate]
     world.deliver.run_jobs()
