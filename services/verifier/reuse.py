@@ -55,5 +55,5 @@ class Reuse:
             self._known[shared] = made
         for held in (self._known, self._withdrawn):
             while len(held) > MAX_REMEMBERED:
-                held.popitem(last=False)  # type: ignore[attr-defined]  # both are OrderedDicts
+                held.popitem(last=False)
         return earlier

@@ -11,6 +11,7 @@ import pytest
 
 from schemas.record import Record
 from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
+from services.runtime.jail.limits import Usage
 from services.runtime.settings import Verifier
 from services.tasks.certificates import Certificate, Pool, Tally
 from services.tasks.certificates import Mutants as NoMutants
@@ -50,7 +51,7 @@ class World:
     """A core on honest check runs: a tree passes if it adds. `truth` may lie about a tree, as a broken judge would."""
 
     def __init__(self, *draws: float, fixture: Any = FIXTURE, check: Any = CHECK, **changes: Any) -> None:
-        self.lies: dict[str, list[Facts]] = {}
+        self.lies: dict[str, list[Any]] = {}
         self.ran: Counter[str] = Counter()
         certificate = changes.pop("certificate", None)
         settings = Verifier(**{"audit_share": 0.0, "infra_retries": 0, "rejudge_share": 0.0, **changes})
@@ -66,7 +67,10 @@ class World:
         self.ran[text] += 1
         lies = self.lies.get(text)
         if lies:
-            return lies.pop(0) if len(lies) > 1 else lies[0]
+            told = lies.pop(0) if len(lies) > 1 else lies[0]
+            if isinstance(told, Exception):
+                raise told
+            return told
         return PASS if "a + b" in text else FAIL
 
     def judge(self, member: int = 0, diff: str | None = ADD_DIFF, **changes: Any) -> str:
@@ -255,6 +259,45 @@ def test_a_reference_that_met_a_limit_beside_one_group_quarantines_nothing() -> 
     assert replayed(one_group).judge(3) == "pass ok"
     assert replayed([*one_group, slow(1, 0)]).alarms() == []
     assert replayed([*one_group, slow(1, 0), slow(2, 0)]).judge(3) == "unknown quarantined"
+
+
+OTHER_FIX = ADD_FIX.replace("a + b", "a + b + 0")
+OTHER_DIFF = ADD_DIFF.replace("a + b", "a + b + 0")
+KILLED = Facts(ending="eof", ready=True, usage=Usage(outer_kills=2))
+
+
+def test_an_answer_that_breaks_our_own_side_is_the_candidates_fail() -> None:
+    """The reference answers the same questions without it; nothing but the answers differs."""
+    world = World()
+    world.lies[OTHER_FIX] = [PASS, KeyError("whatever it provoked")]
+    assert world.judge(0, OTHER_DIFF) == "fail provoked_KeyError"
+    assert world.found(VerificationVerdict)[-1].reward == 0.0
+    broken = World()
+    broken.lies[OTHER_FIX] = broken.lies[ADD_FIX] = [KeyError("the check set's own fault")]
+    assert broken.judge(0, OTHER_DIFF) == "unknown check_fault_KeyError"
+
+
+def test_who_brings_down_the_memory_around_it_every_time_has_failed() -> None:
+    world = World(infra_retries=2)
+    world.lies[OTHER_FIX] = [KILLED]
+    world.judge(0, OTHER_DIFF)
+    for _ in range(3):
+        world.deliver.apply(world.core.tick(10**9))
+    verdicts = world.found(VerificationVerdict)
+    assert [one.verdict for one in verdicts] == ["pending", "pending", "fail"]
+    assert (verdicts[-1].cause, world.ran[ADD_FIX]) == ("provoked_memory_killer", 3)
+
+
+@pytest.mark.parametrize("reference", [[KILLED], [PASS, KILLED, PASS], [INFRA]], ids=["always", "once", "no boot"])
+def test_who_shares_the_fault_with_the_reference_is_unknown(reference: list[Facts]) -> None:
+    world = World(infra_retries=2)
+    world.lies[OTHER_FIX] = [KILLED]
+    world.lies[ADD_FIX] = reference
+    world.judge(0, OTHER_DIFF)
+    for _ in range(3):
+        world.deliver.apply(world.core.tick(10**9))
+    verdict = world.found(VerificationVerdict)[-1]
+    assert (verdict.verdict, verdict.cause) == ("unknown", "memory_killer")
 
 
 def replayed(records: list[Record], **changes: Any) -> World:
