@@ -87,6 +87,8 @@ class VerificationVerdict(Record):
     backend: str | None = None
     retry: int | None = None  # pending: how many faults so far
     attribution_evidence: str | None = None  # the weakest among its check runs
+    earlier_trial: str | None = None  # "trial.attempt" whose verdict there was for the same candidate: reused, or tried
+    rejudged: bool | None = None  # the earlier verdict was not reused: this one was judged afresh, and may differ
 
 
 @record("verification.canary", headers=("run_id", "kind", "task_id", "verdict"))

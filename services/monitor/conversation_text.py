@@ -185,6 +185,8 @@ def _check(c: VerificationTrial) -> str:
 def _verdict(v: VerificationVerdict, full: bool) -> Iterator[Line]:
     parts = f"correctness {ratio(v.correctness)}, format {ratio(v.format_score)}, length {ratio(v.length_score)}"
     runs = "judged before, verdict reused" if v.reused else f"{v.trials_run} of {v.trials_wanted} check runs"
+    if v.earlier_trial is not None:
+        runs += f" (of {v.earlier_trial})" if v.reused else f", afresh after {v.earlier_trial}"
     took = seconds(v.verification_ended_ms - v.verification_started_ms)
     style = {"pass": _GOOD, "fail": _BAD}.get(v.verdict, _QUIET)
     yield f"  verdict: {v.verdict} ({v.cause}), reward {ratio(v.reward)} ({parts}); {v.evidence}, {runs}, {took}", style

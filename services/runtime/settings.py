@@ -103,6 +103,12 @@ class Verifier(Section):
     memory_mb: int = Field(256, ge=32)
     processes: int = Field(16, ge=1, le=65_536)
     reuse: bool = Field(True, description="reuse the verdict of an identical candidate at identical digests")
+    rejudge_share: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="of what could be reused, passes and fails, judged afresh; chosen by the trial's id",
+    )
     format_weight: float = Field(0.0, ge=0)
     length_weight: float = Field(0.0, ge=0)
     objective: Literal["all_pass", "partial_cases"] = Field(

@@ -18,17 +18,28 @@ PUBLIC_FORMAT = "rollstream.tasks.public/1"
 HIDDEN_FORMAT = "rollstream.tasks.hidden/1"
 
 
+_COMPARED = 200
+"""Characters of an unknown id that are looked at."""
+
+
 class UnknownTask(KeyError):
     """No task has this id; `near` holds the ids that look most like it."""
 
     def __init__(self, task_id: str, known: Iterable[str]) -> None:
         self.task_id = task_id
-        self.near: tuple[str, ...] = tuple(difflib.get_close_matches(task_id, list(known), n=3, cutoff=0.5))
+        self._known = known
         super().__init__(task_id)
 
+    @property
+    def near(self) -> tuple[str, ...]:
+        """Worked out for whoever reads it: the id may be any text of a record, and comparing is slow."""
+        asked = self.task_id[:_COMPARED]
+        return tuple(difflib.get_close_matches(asked, list(self._known), n=3, cutoff=0.5))
+
     def __str__(self) -> str:
-        hint = f"; near matches: {', '.join(self.near)}" if self.near else "; no id is close to it"
-        return f"unknown task {self.task_id!r}{hint}"
+        near = self.near
+        hint = f"; near matches: {', '.join(near)}" if near else "; no id is close to it"
+        return f"unknown task {self.task_id[:_COMPARED]!r}{hint}"
 
 
 class BadDocument(ValueError):

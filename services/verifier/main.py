@@ -89,6 +89,7 @@ _NO_VERDICT = frozenset(
         "retry_backoff_s",
         "canary_share",
         "audit_share",
+        "rejudge_share",
         "unknown_alarm_rate",
         "exploit_alarm_rate",
         "alarm_count",

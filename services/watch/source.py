@@ -13,15 +13,38 @@ MAX_BRACKETS = 40
 MAX_INDENTS = 40
 MAX_ELIFS = 200
 MAX_DIGITS = 400
+MAX_STEPS = 100_000
+_CHARS_A_STEP = 4
 
 
-def parse(text: str) -> ast.Module | None:
-    """The syntax tree, or None for text that is no Python or nests more than the bounds above.
+class OverBudget(Exception):
+    """The steps that one candidate is worth are spent; what was not looked at by then is not known."""
+
+
+class Budget:
+    """Steps of work that are left, shared by everything that is looked at in one candidate."""
+
+    def __init__(self, steps: int = MAX_STEPS) -> None:
+        self.left = steps
+
+    def spend(self, steps: int) -> None:
+        """Raises OverBudget, before the work is done."""
+        self.left -= steps
+        if self.left < 0:
+            raise OverBudget
+
+
+def parse(text: str, budget: Budget | None = None) -> ast.Module | None:
+    """The syntax tree, or None for text that is no Python or more than the bounds above. Raises OverBudget.
 
     The compiler is written with recursion: hostile nesting can overflow its stack and end the process. What can nest
     (brackets, blocks, operators within one logical line, chains of elif) is counted on tokens first, which needs none.
     """
-    if len(text) > MAX_CHARS or not _bounded(text):
+    if len(text) > MAX_CHARS:
+        return None
+    if budget is not None:
+        budget.spend(len(text) // _CHARS_A_STEP)
+    if not _bounded(text):
         return None
     try:
         with warnings.catch_warnings():
@@ -36,7 +59,7 @@ def _bounded(text: str) -> bool:
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             line += 1
-            if token.type == tokenize.NEWLINE:
+            if token.type == tokenize.NEWLINE or (token.type == tokenize.NL and brackets <= 0):
                 line = 0
             elif token.type == tokenize.INDENT:
                 indents += 1
