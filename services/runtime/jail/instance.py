@@ -21,7 +21,7 @@ from services.runtime.jail import cgroup
 SLOTS = 250
 FIRST_UID = 60_001
 MAX_INSTANCES = 16
-TREES = "trees-"
+TREES, COPIES = "trees-", "copies-"
 
 
 def lock_folder(run: Path = Path("/run")) -> Path:
@@ -82,6 +82,10 @@ class Instance:
         """Folder below `cache` for the fixtures' trees of this instance."""
         return cache / f"{TREES}{self.number}"
 
+    def copies(self, cache: Path) -> Path:
+        """Folder below `cache` for this instance's own copies of the staged interpreter."""
+        return cache / f"{COPIES}{self.number}"
+
     def uid(self, slot: int) -> int:
         """User id of a slot; 0 means "keep the caller's", where only root could change it."""
         return FIRST_UID + self.number * SLOTS + slot if os.geteuid() == 0 else 0
@@ -96,9 +100,10 @@ class Instance:
             try:
                 found += _sweep_one(_label(number), layout)
                 found += self._remove_files(number)
-                with contextlib.suppress(FileNotFoundError):
-                    shutil.rmtree(cache / f"{TREES}{number}")
-                    found.append(f"folder {TREES}{number}")
+                for kind in (TREES, COPIES):
+                    with contextlib.suppress(FileNotFoundError):
+                        shutil.rmtree(cache / f"{kind}{number}")
+                        found.append(f"folder {kind}{number}")
             finally:
                 if fd is not None:
                     os.close(fd)

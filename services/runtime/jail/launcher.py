@@ -6,6 +6,7 @@ import array
 import json
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -46,7 +47,7 @@ class JailHost:
             raise UserError(f"{slots} sandbox slots are wanted, at most {SLOTS} are possible", do="lower the setting")
         self._bwrap = find_bwrap()
         self._disable_namespaces = can_disable_namespaces()
-        self._roots: dict[Runtime, Path] = {"plain": tree.staged()}
+        self._roots: dict[Runtime, tuple[int, Path]] = {}
         self._filters: dict[bool, str] = {}
         self.instance = instance or Instance()
         self.layout = cgroup.detect()
@@ -61,26 +62,28 @@ class JailHost:
         self._retired = 0
         self._closed = False
         self._stage_at = cache / "stage"  # an empty folder; each jail mounts over it in a namespace of its own
-        self._stage_at.mkdir(mode=0o755, exist_ok=True)
+        self._memory_at = cache / "memory"  # another, over which the spawner mounts the interpreter's copy
+        for folder in (self._stage_at, self._memory_at):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
         self.fixtures = Fixtures(self.instance.trees(cache))
         self.proxies = Proxies(self.instance.file)
         self._start_spawner()
         self.watch = Watch()
         # Only root may mount. Elsewhere bubblewrap's own tmpfs serves, and fixtures go through the pipe.
         self.private_mounts = os.geteuid() == 0 and self._can_stage(None)
+        self.own_roots = self.private_mounts and self._can_stage(None, self._root_of("plain"))
         self.shows_files = self.private_mounts and self._can_stage(self.fixtures.folder)
 
-    @property
-    def root(self) -> Path:
-        """The staged tree that a plain jail sees as its root."""
-        return self._roots["plain"]
-
-    def _can_stage(self, lower: Path | None) -> bool:
-        answer, _ = self._ask({"probe": self._stage(Limits(), lower)}, [])
+    def _can_stage(self, lower: Path | None, root: Path | None = None) -> bool:
+        answer, _ = self._ask({"probe": self._stage(Limits(), root, lower)}, [])
         return bool(answer["possible"])
 
-    def _stage(self, limits: Limits, lower: Path | None, proxy: Path | None = None) -> dict[str, object]:
+    def _stage(
+        self, limits: Limits, root: Path | None, lower: Path | None, proxy: Path | None = None
+    ) -> dict[str, object]:
         return {
+            "root": None if root is None else str(root),
             "at": str(self._stage_at),
             "bytes": limits.tmp_bytes,
             "inodes": limits.tmp_inodes,
@@ -89,11 +92,19 @@ class JailHost:
         }
 
     def _root_of(self, runtime: Runtime) -> Path:
-        """Staged when first asked for. Raises UserError."""
+        """This owner's own copy of the staged tree, made when first asked for: no service shares an inode with another.
+
+        In memory of the spawner's where it may mount, else on disk. Raises UserError, JailFault.
+        """
         with self._staging:
-            if runtime not in self._roots:
-                self._roots[runtime] = tree.staged(runtime)
-            return self._roots[runtime]
+            owner, root = self._roots.get(runtime, (0, Path()))
+            if self.private_mounts and owner != self.spawner_pid:
+                answer, _ = self._ask({"copy": str(tree.staged(runtime)), "at": str(self._memory_at)}, [])
+                self._roots[runtime] = int(answer["owner"]), Path(answer["at"])
+            elif not self.private_mounts and not owner:
+                root = tree.copied(runtime, self.instance.copies(tree.cache_folder()))
+                self._roots[runtime] = self.spawner_pid, root
+            return self._roots[runtime][1]
 
     def _filter(self, network: bool) -> str:
         with self._staging:
@@ -195,7 +206,7 @@ class JailHost:
         try:
             env, root = environment(options.hash_seed), self._root_of(options.runtime)
             proxy = self.proxies.socket(options.hosts) if options.hosts else None
-        except (ValueError, UserError) as error:
+        except (ValueError, UserError, OSError) as error:
             raise JailFault(str(error)) from error
         shown, lower = self.fixtures.show(options.files, options.files_digest) if options.files else (None, None)
         try:
@@ -204,7 +215,9 @@ class JailHost:
                 "argv": self._arguments(root, limits, proxy),
                 "env": env,
                 "seccomp": self._filter(options.runtime == "network"),
-                "stage": self._stage(limits, lower, proxy) if self.private_mounts else None,
+                "stage": self._stage(limits, root if self.own_roots else None, lower, proxy)
+                if self.private_mounts
+                else None,
                 "expendable": not self.counts_processes,
             }
             return self._start(limits, request, shown)
@@ -217,6 +230,7 @@ class JailHost:
         if not self.private_mounts:
             return bwrap_arguments(self._bwrap, root, limits, None, proxy, self._disable_namespaces)
         at, seen = self._stage_at, self._stage_at / "proxy" if proxy is not None else None
+        root = at / "root" if self.own_roots else root
         return bwrap_arguments(self._bwrap, root, limits, at / "top", seen, self._disable_namespaces)
 
     def _start(self, limits: Limits, request: dict[str, object], shown: str | None) -> BubblewrapJail:
@@ -309,6 +323,7 @@ class JailHost:
         self.instance.sweep_own(self.layout)
         self.proxies.close()
         self.fixtures.close()
+        shutil.rmtree(self.instance.copies(tree.cache_folder()), ignore_errors=True)
         self.instance.release()
 
     def __enter__(self) -> Self:

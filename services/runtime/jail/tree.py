@@ -137,7 +137,7 @@ def _shared_objects(files: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
 
 
 def _digest(files: list[tuple[str, Path]], worker: bytes) -> str:
-    seen = hashlib.sha256(f"tree/3 {sys.version} {sys.base_prefix}".encode() + worker)
+    seen = hashlib.sha256(f"tree/4 {sys.version} {sys.base_prefix}".encode() + worker)
     for at, source in files:
         stat = source.stat()
         seen.update(f"{at} {stat.st_size} {stat.st_mtime_ns}\n".encode())
@@ -199,15 +199,22 @@ def staged(runtime: Runtime = "plain") -> Path:
     return target
 
 
+def copied(runtime: Runtime, folder: Path) -> Path:
+    """A copy of the staged tree below `folder`, made when it is not there yet. Raises UserError, OSError."""
+    source = staged(runtime)
+    target = folder / source.name
+    if not target.is_dir():
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+        shutil.copytree(source, folder / _BUILDING, symlinks=True)
+        (folder / _BUILDING).rename(target)
+    return target
+
+
 def _place(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     real = Path(os.path.realpath(source))
-    with contextlib.suppress(OSError):  # links cost no disk; another file system or closed permissions need a copy
-        stat = real.stat()
-        if stat.st_mode & 0o444 == 0o444 and not stat.st_mode & 0o6000:
-            os.link(real, target)
-            return
-    shutil.copyfile(real, target)
+    shutil.copyfile(real, target)  # never a link: what runs on the host would share the inode with what runs in jails
     stat = real.stat()
     os.utime(target, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     target.chmod(0o755 if stat.st_mode & 0o100 else 0o644)

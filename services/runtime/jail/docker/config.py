@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ from services.runtime.jail.docker.group import Evidence
 from services.runtime.jail.docker.image import Image
 from services.runtime.jail.limits import Limits
 
-_ENOSYS = 38
-_OPERATORS = {1: "SCMP_CMP_NE", 6: "SCMP_CMP_GT", 7: "SCMP_CMP_MASKED_EQ"}
+_MASKED = "SCMP_CMP_MASKED_EQ"
 _RLIMITS = {
     resource.RLIMIT_NOFILE: "nofile", resource.RLIMIT_CORE: "core", resource.RLIMIT_FSIZE: "fsize",
     resource.RLIMIT_CPU: "cpu", resource.RLIMIT_STACK: "stack", resource.RLIMIT_MEMLOCK: "memlock",
@@ -31,20 +30,24 @@ def profile(network: bool, sentry: bool) -> str:
     """The system-call filter of `seccomp.py` in the engine's words. No architecture is named: only the native one.
 
     `sentry`: gVisor knows one answer of filters only (EPERM), where libc needs ENOSYS to fall back from clone3 to
-    clone; the namespaces that clone3 could make there are gVisor's own imitations.
-
-    One part has no words here: calls newer than libseccomp's table have no name. An engine's own kernel decides there.
+    clone; the namespaces that clone3 could make there are gVisor's own imitations, and a futex that is found by its
+    inode is found within one container alone.
     """
-    listed: list[dict[str, Any]] = []
-    if not sentry:
-        listed.append({"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS})
-    for name, compare in seccomp.rules(network):
-        rule: dict[str, Any] = {"names": [name], "action": "SCMP_ACT_ERRNO"}
-        if compare is not None:
-            condition = {"index": compare.arg, "value": compare.datum_a, "valueTwo": compare.datum_b}
-            rule["args"] = [{**condition, "op": _OPERATORS[compare.op]}]
-        listed.append(rule)
-    return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": listed})
+    listed = [_rule(name, {"action": "SCMP_ACT_ALLOW"}, conditions) for name, conditions in seccomp.allowed(network)]
+    if sentry:
+        listed += [_rule(name, {"action": "SCMP_ACT_ALLOW"}, ()) for name in ("clone3", "futex")]
+    else:
+        listed.append(_rule(seccomp.private_futex()[0], {"action": "SCMP_ACT_ALLOW"}, seccomp.private_futex()[1]))
+        for name, error, conditions in seccomp.answered():
+            listed.append(_rule(name, {"action": "SCMP_ACT_ERRNO", "errnoRet": error}, conditions))
+    return json.dumps({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": listed})
+
+
+def _rule(name: str, action: dict[str, Any], conditions: Sequence[seccomp.Compare]) -> dict[str, Any]:
+    said = [
+        {"index": one.arg, "value": one.datum_a, "valueTwo": one.datum_b, "op": _MASKED} for one in conditions
+    ]
+    return {"names": [name], **action, **({"args": said} if said else {})}
 
 
 def is_sentry(runtime: str) -> bool:
