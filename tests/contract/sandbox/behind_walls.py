@@ -20,6 +20,7 @@ from services.runtime.settings import Isolation
 from services.verifier.attribution import Facts, attribute
 from tests.attacks import battery
 from tests.attacks.battery import GOOD, fail
+from tests.contract.sandbox.channels import heard, places
 
 PROGRAMS = {
     "right": GOOD,
@@ -82,6 +83,9 @@ def main(megabytes: int) -> None:
         if megabytes:
             found["out of memory"] = out_of_memory(host, megabytes)
             found["after"] = told(battery.facts(host, fail("", "", GOOD)))
+        with open_backend(Isolation(backend="bubblewrap"), 2) as other:
+            found["heard"] = [*heard(host, host), *heard(host, other)]
+            found["shared"] = len(set(places(host)) & set(places(other)))
         found["retired"] = host.retired
     print(json.dumps(found))
 

@@ -110,3 +110,8 @@ def test_a_pod_out_of_memory_is_infrastructure(found: Found) -> None:
 
 def test_every_program_is_expected_to_end_somehow(found: Found) -> None:
     assert set(behind_walls.PROGRAMS) <= set(found)
+
+
+def test_jails_have_nothing_in_common_there_either(found: Found) -> None:
+    assert found["heard"] == []
+    assert found["shared"] == 0

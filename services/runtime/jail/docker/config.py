@@ -22,6 +22,16 @@ _RLIMITS = {
     resource.RLIMIT_MSGQUEUE: "msgqueue", resource.RLIMIT_NICE: "nice", resource.RLIMIT_RTPRIO: "rtprio",
     resource.RLIMIT_SIGPENDING: "sigpending", resource.RLIMIT_NPROC: "nproc",
 }  # fmt: skip
+MASKED = (
+    # as the engine does itself
+    "/proc/asound", "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+    "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
+    # What tells of the whole machine, which neighbours can change: load, locks, counters, budgets, pressure.
+    "/proc/locks", "/proc/loadavg", "/proc/stat", "/proc/meminfo", "/proc/vmstat", "/proc/uptime", "/proc/pressure",
+    "/proc/diskstats", "/proc/interrupts", "/proc/softirqs", "/proc/slabinfo", "/proc/zoneinfo", "/proc/buddyinfo",
+    "/proc/pagetypeinfo", "/proc/schedstat", "/proc/key-users", "/proc/vmallocinfo", "/proc/sysvipc", "/proc/fs",
+    "/proc/irq", "/proc/bus", "/proc/sys", "/sys",
+)  # fmt: skip
 _AUTOMATIC = ("PATH", "HOSTNAME")
 """Variables that the engine adds; a name without a value takes one away. `HOME=/` alone comes from runc itself."""
 
@@ -115,6 +125,7 @@ def _host(
         "MemorySwap": evidence.memory_limit,
         "NanoCpus": 1_000_000_000,
         "Tmpfs": {"/tmp": tmp},
+        "MaskedPaths": list(MASKED),
         "Init": True,
         "Ulimits": [{"Name": _RLIMITS[kind], "Soft": value, "Hard": value} for kind, value in bounds],
         "LogConfig": {"Type": "none"},
