@@ -34,9 +34,10 @@ def relay():
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         if os.fork() == 0:
-            burn(0.1)
+            burn(0.06)
             os._exit(0)
-        time.sleep(0.1)
+        try: os.wait()
+        except ChildProcessError: pass
 """
 LIMITS = Limits(processes=16)
 CALL_S = 0.15
