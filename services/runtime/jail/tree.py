@@ -1,9 +1,10 @@
 """Stages the interpreter that runs inside jails: one read-only tree with exactly the files that it needs.
 
-A jail sees this tree as its whole root: no shell, no tools, no set-user-id program, no site-packages, no network
-modules, and none of the host's paths (the interpreter may live below a folder that only root can enter). There is one
-tree per kind of runtime, made when it is first asked for: "pytest" holds pytest too, "network" the socket modules
-and this machine's certificates of authorities, so that declared hosts can be reached over TLS.
+A jail sees this tree as its whole root: no shell, no tools, no set-user-id program, no site-packages, and none of the
+host's paths (the interpreter may live below a folder that only root can enter). The standard library is whole but for
+its own tests, its editor and the wheels of pip: what a program may not do, the kernel refuses. There is one tree per
+kind of runtime, made when it is first asked for: "pytest" holds pytest too, "network" this machine's certificates of
+authorities, so that declared hosts can be reached over TLS.
 """
 
 from __future__ import annotations
@@ -33,16 +34,8 @@ SECRET = "/root-only"
 PROXY = "/proxy"
 """An empty file in the network tree, over which the socket of a proxy is mounted for jails that have hosts."""
 
-_LEFT_OUT = {
-    "site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "ensurepip", "turtledemo", "lib2to3",
-    "distutils", "pydoc_data", "curses", "sqlite3", "venv", "wsgiref", "dbm", "msilib",
-}  # fmt: skip
-_DYNLOAD_LEFT_OUT = re.compile(
-    r"^(_test|_xx|xx|_ctypes_test|_tkinter|_curses|readline|_sqlite3|_ssl|_socket|nis|spwd|grp|_crypt|ossaudiodev|syslog|"
-    r"_dbm|_gdbm|termios|_lsprof|audioop|_multiprocessing|_posixshmem)"
-)
-_DYNLOAD_ADDED = {"pytest": re.compile(r"^_socket\."), "network": re.compile(r"^(_socket|_ssl)\.")}
-"""What a runtime has beyond: pytest cannot be imported without the socket module (no socket can be made with it)."""
+_LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "_bundled"}
+_DYNLOAD_LEFT_OUT = re.compile(r"^(_test|_xxtest|xxlimited|_ctypes_test)")
 _BUNDLES = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/certs/ca-bundle.crt"))
 _BUILDING = "building-"
 _PYTEST = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging")
@@ -59,8 +52,7 @@ def _files(runtime: Runtime) -> list[tuple[str, Path]]:
         names[:] = sorted(n for n in names if n not in _LEFT_OUT and not n.startswith("config-"))
         for name in sorted(files):
             source = Path(folder) / name
-            kept = runtime in _DYNLOAD_ADDED and _DYNLOAD_ADDED[runtime].match(name)
-            if source.parent.name == "lib-dynload" and _DYNLOAD_LEFT_OUT.match(name) and not kept:
+            if source.parent.name == "lib-dynload" and _DYNLOAD_LEFT_OUT.match(name):
                 continue
             if ".opt-" in name or (top and name == "LICENSE.txt") or not source.is_file():
                 continue
@@ -137,7 +129,7 @@ def _shared_objects(files: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
 
 
 def _digest(files: list[tuple[str, Path]], worker: bytes) -> str:
-    seen = hashlib.sha256(f"tree/4 {sys.version} {sys.base_prefix}".encode() + worker)
+    seen = hashlib.sha256(f"tree/5 {sys.version} {sys.base_prefix}".encode() + worker)
     for at, source in files:
         stat = source.stat()
         seen.update(f"{at} {stat.st_size} {stat.st_mtime_ns}\n".encode())
@@ -226,6 +218,8 @@ def _finish(building: Path, worker: bytes) -> None:
     import py_compile
 
     (building / "tmp").mkdir()
+    (building / "dev").mkdir()
+    (building / "dev" / "shm").symlink_to("/tmp")  # where libc looks for semaphores that processes share
     for source in building.glob(f"{_LIBRARY}/**/*.py"):  # nothing can be written there later
         cached = Path(importlib.util.cache_from_source(str(source)))
         if not cached.exists():
