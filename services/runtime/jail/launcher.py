@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import os
 import select
@@ -53,7 +54,7 @@ class JailHost:
         self.layout = cgroup.detect()
         self.surroundings = Surroundings()
         self._sampled = self.layout.version == 0 and can_sample()
-        cache = tree.cache_folder()
+        cache = self._cache = tree.cache_folder()
         self.swept = self.instance.sweep(self.layout, cache)
         tree.sweep()
         self._lock = threading.Lock()
@@ -63,10 +64,11 @@ class JailHost:
         self._closed = False
         self._stage_at = cache / "stage"  # an empty folder; each jail mounts over it in a namespace of its own
         self._memory_at = cache / "memory"  # another, over which the spawner mounts the interpreter's copy
-        for folder in (self._stage_at, self._memory_at):
-            folder.mkdir(exist_ok=True)
-            folder.chmod(0o755)
-        self.fixtures = Fixtures(self.instance.trees(cache))
+        with tree.explained(cache):
+            for folder in (self._stage_at, self._memory_at):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o755)
+            self.fixtures = Fixtures(self.instance.trees(cache))
         self.proxies = Proxies(self.instance.file)
         self._start_spawner()
         self.watch = Watch()
@@ -94,23 +96,28 @@ class JailHost:
     def _root_of(self, runtime: Runtime) -> Path:
         """This owner's own copy of the staged tree, made when first asked for: no service shares an inode with another.
 
-        In memory of the spawner's where it may mount, else on disk. Raises UserError, JailFault.
+        In memory of the spawner's where it may mount, else on disk. Raises UserError.
         """
         with self._staging:
             owner, root = self._roots.get(runtime, (0, Path()))
-            if self.private_mounts and owner != self.spawner_pid:
-                answer, _ = self._ask({"copy": str(tree.staged(runtime)), "at": str(self._memory_at)}, [])
-                self._roots[runtime] = int(answer["owner"]), Path(answer["at"])
-            elif not self.private_mounts and not owner:
-                root = tree.copied(runtime, self.instance.copies(tree.cache_folder()))
-                self._roots[runtime] = self.spawner_pid, root
-            return self._roots[runtime][1]
+            if owner and (owner == self.spawner_pid or root.is_relative_to(self.instance.copies(self._cache))):
+                return root
+            source = tree.staged(runtime)
+            with contextlib.suppress(JailFault):  # no memory is left, or no right to use it so
+                if self.private_mounts:
+                    answer, _ = self._ask({"copy": str(source), "at": str(self._memory_at)}, [])
+                    self._roots[runtime] = int(answer["owner"]), Path(answer["at"])
+                    return self._roots[runtime][1]
+            root = tree.copied(runtime, self.instance.copies(self._cache))
+            self._roots[runtime] = self.spawner_pid, root
+            return root
 
     def _filter(self, network: bool) -> str:
         with self._staging:
             if network not in self._filters:
                 path = self.instance.file("network.bpf" if network else "plain.bpf")
-                path.write_bytes(seccomp.program(network))
+                with tree.explained(path.parent):
+                    path.write_bytes(seccomp.program(network))
                 self._filters[network] = str(path)
             return self._filters[network]
 
@@ -205,8 +212,9 @@ class JailHost:
             raise JailFault("this host cannot show a proxy's socket in a sandbox, so no hosts can be reached")
         try:
             env, root = environment(options.hash_seed), self._root_of(options.runtime)
+            filtered = self._filter(options.runtime == "network")
             proxy = self.proxies.socket(options.hosts) if options.hosts else None
-        except (ValueError, UserError, OSError) as error:
+        except (ValueError, UserError) as error:
             raise JailFault(str(error)) from error
         shown, lower = self.fixtures.show(options.files, options.files_digest) if options.files else (None, None)
         try:
@@ -214,7 +222,7 @@ class JailHost:
                 "label": self.instance.label,
                 "argv": self._arguments(root, limits, proxy),
                 "env": env,
-                "seccomp": self._filter(options.runtime == "network"),
+                "seccomp": filtered,
                 "stage": self._stage(limits, root if self.own_roots else None, lower, proxy)
                 if self.private_mounts
                 else None,
@@ -323,7 +331,7 @@ class JailHost:
         self.instance.sweep_own(self.layout)
         self.proxies.close()
         self.fixtures.close()
-        shutil.rmtree(self.instance.copies(tree.cache_folder()), ignore_errors=True)
+        shutil.rmtree(self.instance.copies(self._cache), ignore_errors=True)
         self.instance.release()
 
     def __enter__(self) -> Self:

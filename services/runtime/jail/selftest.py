@@ -207,7 +207,7 @@ EXPECTED = {
     "disks of the machine": "EPERM",
     "host-wide requests": "EPERM",
     **{f"fcntl {name}": "EPERM" for name in (*_COMMANDS, *_PLAIN_COMMANDS)},
-    **{name: "EPERM" for name in ("flock", *_ASKED, "mincore", "advice of eviction", "advice of reading")},
+    **dict.fromkeys(("flock", *_ASKED, "mincore", "advice of eviction", "advice of reading"), "EPERM"),
     "cachestat": "ENOSYS",
     "wait at a file's page": "EAGAIN",
     "wake at a file's page": "EINVAL",

@@ -235,6 +235,7 @@ def main() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # A Ctrl-C at the terminal reaches the whole foreground group; the service decides when its jails end.
     os.setsid()
+    os.umask(0o022)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     gc.disable()
     gc.freeze()

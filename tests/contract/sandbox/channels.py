@@ -32,7 +32,7 @@ POSIX = struct.Struct("hhqqi4x")
 
 def call(number, *arguments):
     ctypes.set_errno(0)
-    got = libc.syscall(ctypes.c_long(number), *[a if isinstance(a, ctypes.Array) else ctypes.c_long(a) for a in arguments])
+    got = libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments))
     return str(got) if got >= 0 else errno.errorcode.get(ctypes.get_errno(), "?")
 
 def control(fd, command, argument=0):

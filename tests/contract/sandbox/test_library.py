@@ -10,7 +10,7 @@ import pytest
 from services.runtime.jail.backend import Backend, Options, Runtime
 from tests.contract.sandbox.asking import ask
 
-# `this` and `antigravity` print and open a browser; each runs in its own child, so that one that ends the process shows.
+# `this` and `antigravity` print and open a browser; each is imported in a child, whose end shows.
 IMPORTABLE = """
 import importlib, os, sys
 def f():
@@ -81,9 +81,7 @@ def missing_outside() -> str:
 
 
 @pytest.mark.parametrize("runtime", ["plain", "pytest", "network"])
-def test_every_module_of_the_library_can_be_imported(
-    backend: Backend, missing_outside: str, runtime: Runtime
-) -> None:
+def test_every_module_of_the_library_can_be_imported(backend: Backend, missing_outside: str, runtime: Runtime) -> None:
     assert ask(backend, IMPORTABLE, options=Options(runtime=runtime)).value == missing_outside
 
 

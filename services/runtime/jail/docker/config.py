@@ -45,7 +45,7 @@ def profile(network: bool, sentry: bool) -> str:
     """
     listed = [_rule(name, {"action": "SCMP_ACT_ALLOW"}, conditions) for name, conditions in seccomp.allowed(network)]
     if sentry:
-        listed += [_rule(name, {"action": "SCMP_ACT_ALLOW"}, ()) for name in ("clone3", "futex")]
+        listed += [_rule(name, {"action": "SCMP_ACT_ALLOW"}, ()) for name in ("clone3", "statx", "futex")]
     else:
         listed.append(_rule(seccomp.private_futex()[0], {"action": "SCMP_ACT_ALLOW"}, seccomp.private_futex()[1]))
         for name, error, conditions in seccomp.answered():
@@ -54,9 +54,7 @@ def profile(network: bool, sentry: bool) -> str:
 
 
 def _rule(name: str, action: dict[str, Any], conditions: Sequence[seccomp.Compare]) -> dict[str, Any]:
-    said = [
-        {"index": one.arg, "value": one.datum_a, "valueTwo": one.datum_b, "op": _MASKED} for one in conditions
-    ]
+    said = [{"index": one.arg, "value": one.datum_a, "valueTwo": one.datum_b, "op": _MASKED} for one in conditions]
     return {"names": [name], **action, **({"args": said} if said else {})}
 
 
