@@ -175,7 +175,10 @@ class Spawner:
         """
         if not self._copies:
             _own_mounts()
-            _mount("tmpfs", at, "tmpfs", _NOSUID | _NODEV, "mode=0755")
+            try:  # large pages are cheaper to map, where the kernel has them
+                _mount("tmpfs", at, "tmpfs", _NOSUID | _NODEV, "mode=0755,huge=within_size")
+            except OSError:
+                _mount("tmpfs", at, "tmpfs", _NOSUID | _NODEV, "mode=0755")
         if source not in self._copies:
             target = f"{at}/{len(self._copies)}"
             shutil.rmtree(target, ignore_errors=True)
