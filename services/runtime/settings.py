@@ -86,6 +86,7 @@ class Sandbox(Section):
     wall_s: float = Field(5.0, gt=0)
     memory_mb: int = Field(256, ge=32)
     processes: int = Field(16, ge=1, le=65_536)
+    print_kb: int = Field(1024, ge=64, le=65_536, description="KiB that one public check run may print; more ends it")
     output_bytes: int = Field(16_384, ge=256)
     idle_s: float = Field(600.0, gt=0, description="a workspace unused for this long is removed")
 
@@ -102,6 +103,7 @@ class Verifier(Section):
     wall_s: float = Field(10.0, gt=0)
     memory_mb: int = Field(256, ge=32)
     processes: int = Field(16, ge=1, le=65_536)
+    print_kb: int = Field(1024, ge=64, le=65_536, description="KiB that a check run may print; more fails it")
     reuse: bool = Field(True, description="reuse the verdict of an identical candidate at identical digests")
     rejudge_share: float = Field(
         0.05,

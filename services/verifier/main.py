@@ -111,7 +111,8 @@ def verifier_digest(settings: Verifier) -> str:
 
 def bounds(settings: Verifier) -> trial.Bounds:
     """Jail bounds of the settings."""
-    limits = Limits(settings.memory_mb * MIB, settings.processes, cpu_s=_PROCESS_CPU_S)
+    printed = 1024 * settings.print_kb
+    limits = Limits(settings.memory_mb * MIB, settings.processes, cpu_s=_PROCESS_CPU_S, log_bytes=printed)
     every_case = settings.objective == PARTIAL_CASES
     return trial.Bounds(limits, settings.call_cpu_s, settings.wall_s, all_cases=every_case)
 

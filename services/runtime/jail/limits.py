@@ -23,7 +23,7 @@ class Limits:
     cpu_s: int = 10  # whole life of the first process; the kernel kills at this (RLIMIT_CPU)
     files: int = 64
     file_bytes: int = 16 * MIB
-    log_bytes: int = 64 * 1024
+    log_bytes: int = MIB  # what one run may print; more ends it
     reply_bytes: int = 4 * MIB
 
     @property

@@ -121,6 +121,7 @@ class Conversation:
         self._handles: set[int] = set()
         self._last_handle = 0
         self._budget = Budget(jail, pace.import_cpu_s)
+        self._channel.patience = self._budget.patience
         self.transcript = Transcript(booted=True, boot_s=time.monotonic() - started)
 
     def start(self, program: Program) -> bool:
@@ -361,6 +362,7 @@ class Server:
         """Run all calls in one fresh child. Ending `limit`: the kernel ended it for its CPU time."""
         channel = self._channel
         channel.renew()
+        channel.patience = Budget(self.jail, run_cpu_s).patience
         ident, idents = request_id(), [request_id() for _ in calls]
         requests = [_request(program, one, "c", 0, "", args) for one, args in zip(idents, calls, strict=True)]
         channel.send({**_run(program, ident), "run_cpu_s": run_cpu_s, "calls": requests, "proxy": self._proxy})

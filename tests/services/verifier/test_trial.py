@@ -10,12 +10,14 @@ import pytest
 
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import MIB, Limits
+from services.runtime.settings import Verifier
 from services.tasks import catalogue, oracle
 from services.tasks.catalogue.problem import define
 from services.tasks.fixture import CheckSet, Example, HiddenTests, ObjectClass
 from services.tasks.objects import node_class
 from services.verifier import trial
 from services.verifier.attribution import Facts, attribute
+from services.verifier.main import bounds
 from tests.services.jails import ADD_FIX, add_check
 
 BOUNDS = trial.Bounds(Limits(memory_bytes=96 * MIB, processes=12, cpu_s=2), call_cpu_s=0.2, wall_s=30.0)
@@ -173,3 +175,14 @@ def test_a_tree_without_its_entry_fails_before_anything_runs(host: JailHost) -> 
     facts = trial.run(host, {"a.py": "", "b.py": ""}, add_check(), 1, COUNTING)
     assert attribute(facts) == ("fail", "import_error")
     assert (facts.right, facts.wanted) == (0, 5)
+
+
+def test_printing_is_no_crime_up_to_the_declared_bound(host: JailHost) -> None:
+    check = add_check(fixed_cases=tuple(Example((n, 1), n + 1) for n in range(60)))
+    source = "def add(a, b):\n    print('x' * 3072)\n    return a + b\n"
+    settings = Verifier(memory_mb=96, call_cpu_s=0.2)
+    facts = ran(host, source, check, bounds=bounds(settings))
+    assert (attribute(facts), facts.answered) == (("pass", "ok"), facts.wanted)
+    facts = ran(host, source, check, bounds=bounds(settings.model_copy(update={"print_kb": 64})))
+    assert attribute(facts) == ("fail", "output_flood")
+    assert 20 <= facts.answered < facts.wanted
