@@ -337,3 +337,7 @@ class CheckSet:
 
         holds = oracle(self.problem, self.oracle_digest).predicate(predicate)
         return comparators.agree(self.comparator, expected, got, lambda value: holds(deepcopy(args), value))
+
+    def consistent(self, first: Outcome, again: Outcome) -> bool:
+        """Whether one program may answer one question with both, each of which is judged by itself as well."""
+        return comparators.consistent(self.comparator, first, again)

@@ -19,7 +19,7 @@ from services.runtime.jail.session import Answer, Closed, Conversation, Handle, 
 from services.tasks import api, values
 from services.tasks.fixture import CheckSet, HiddenTests
 from services.verifier.attribution import Facts
-from services.verifier.hidden.interface import ITERATOR
+from services.verifier.hidden.interface import ITERATOR, error_class
 from services.verifier.hidden.measures import IMPORT_CPU_S, SHARED, Measures
 from services.verifier.hidden.trusted import Gone, Late, TestProcess, private_folder
 from services.verifier.trial import Bounds, hash_seed
@@ -63,6 +63,7 @@ class Candidate:
         self._conversation = conversation
         self._handles = frozenset((*declared.classes, ITERATOR))
         self._errors = frozenset((*declared.exceptions, *values.EXCEPTION_NAMES))
+        self._classes = api.exception_classes(declared, "")
         self._with_arguments = bool(declared.mutates)
 
     def ask(self, question: Mapping[str, Any]) -> Mapping[str, Any] | str:
@@ -107,11 +108,22 @@ class Candidate:
                     return "undecodable"
             if answer.kind == "x":
                 name = body.get("e") if type(body) is dict and len(body) == 1 else None
-                return {"x": name, **more} if type(name) is str and name in self._errors else "undecodable"
+                return {"x": name, **more} if type(name) is str and self._raisable(name) else "undecodable"
             values.decode(body, handle=self._told)
         except values.ValueCodecError:
             return "undecodable"
         return {"r": body, **more}
+
+    def _raisable(self, names: str) -> bool:
+        """Whether there can be an exception of these types."""
+        parts = names.split("+")
+        if len(set(parts)) < len(parts) or not self._errors.issuperset(parts):
+            return False
+        try:
+            error_class(names, self._classes)
+        except TypeError:  # the candidate claims what no class can be
+            return False
+        return True
 
     def _told(self, number: str, kind: str) -> Handle:
         if kind not in self._handles:
