@@ -48,6 +48,11 @@ class Asked:
         self.phase += 1
         self.total += 1
 
+    @property
+    def involved(self) -> bool:
+        """Whether the candidate had a part in the present test."""
+        return self.shared + self.own + self.phase > 0
+
     def ended(self, when: str) -> bool:
         """A phase ended; whether the candidate had a part in the test so far."""
         self.own = self.phase if when == "setup" else self.own + self.phase
@@ -152,13 +157,14 @@ class Relay:
         self._candidate = candidate
         self._asked = Asked()
         self._passed: dict[str, list[str]] = {}
+        self._spoiled: set[str] = set()
         self.rejection: str | None = None
         self.finished = False
 
     @property
     def right(self) -> int:
         """Tests that passed in all their phases."""
-        return sum(phases == list(_PHASES) for phases in self._passed.values())
+        return sum(phases == list(_PHASES) for name, phases in self._passed.items() if name not in self._spoiled)
 
     @property
     def asked(self) -> bool:
@@ -195,8 +201,8 @@ class Relay:
             return self._ended("collection", False, message["text"], "test_error")
         if kind == "internal":
             return self._fault(self.asked, message["text"], "test_error")
-        if kind == "phase":
-            return self._phase(message)
+        if kind in ("phase", "part"):
+            return self._phase(message) if kind == "phase" else self._part(message)
         self.finished = True
         return self._fault(self.asked, f"pytest ended with {message['code']}") if self._missing() else None
 
@@ -209,6 +215,14 @@ class Relay:
             self._passed.setdefault(name, []).append(when)
         word = _REJECTIONS.get(outcome, "test_failed" if when == "call" else "test_error")
         return self._ended(when, outcome == "passed", f"{name}: {message['text']}", word)
+
+    def _part(self, message: Mapping[str, Any]) -> str | None:
+        """A subtest: its test goes on after it, and passes only when every part did."""
+        if message["outcome"] == "passed":
+            return None
+        self._spoiled.add(message["id"])
+        word = _REJECTIONS.get(message["outcome"], "test_failed")
+        return self._fault(self._asked.involved, f"{message['id']}: {message['text']}", word)
 
     def _ended(self, when: str, fine: bool, text: str, word: str = "test_missing") -> str | None:
         involved = self._asked.ended(when)
