@@ -263,3 +263,14 @@ def test_copies_change_no_test_but_their_own() -> None:
         must_fail.variants({"test_one.py": source}, random.Random(0), expected[:-1])
     called = "def test_a():\n    assert add(1, 1) == 2\ndef test_b():\n    test_a()\n    assert add(1, 2) == 3\n"
     assert set(must_fail.variants({"t.py": called}, random.Random(0)).real) == {"t.py::test_b"}
+
+
+@pytest.mark.parametrize("changes", [
+    {"files": ["a"]}, {"files": {"a.py": 3}}, {"files": None}, {"module": 3}, {"expected": "test_a"},
+    {"expected": [3]}, {"expected": {"a": 1}}, {"api": []}, {"mode": "beside"},
+])  # fmt: skip
+def test_documents_of_another_shape_are_no_hidden_tests(changes: dict[str, object]) -> None:
+    document = listed("subTest", "outside").to_json()
+    assert HiddenTests.from_json(document).to_json() == document
+    with pytest.raises((TypeError, ValueError)):
+        HiddenTests.from_json({**document, **changes})
