@@ -49,7 +49,7 @@ def _value(text: str) -> Any:
 
     try:
         return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # the latter: brackets within brackets
         return text
 
 
