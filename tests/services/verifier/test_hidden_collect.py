@@ -122,6 +122,10 @@ def test_a():
 HEAD = "import asyncio, sys, unittest\nimport pytest\nfrom calc import add\n"
 
 
+FORMS_OF_9 = ("subtests",)
+OLD = not hasattr(pytest, "Subtests")
+
+
 def listed(form: str, mode: str) -> HiddenTests:
     bare = HiddenTests({"test_one.py": HEAD + FORMS[form]}, "calc", mode, (), {"functions": ["add"]})
     return replace(bare, expected=collect.expectable(bare))
@@ -136,6 +140,8 @@ def _pairs(host: JailHost) -> bool:
 @pytest.mark.parametrize("mode", ["outside", "inside"])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_listed_and_judged(host: JailHost, form: str, mode: str) -> None:
+    if form in FORMS_OF_9 and OLD:
+        pytest.skip("this pytest has no subtests")
     check = check_of(listed(form, mode))
     assert hidden.require([check]) is None
     if (form, mode) == ("async", "inside") and not _pairs(host):
@@ -164,6 +170,7 @@ def test_whole():
 """
 
 
+@pytest.mark.skipif(OLD, reason="this pytest has no subtests")
 @pytest.mark.parametrize("mode", ["outside", "inside"])
 @pytest.mark.parametrize(("body", "cause"), [
     ("assert add(a, 1) == a + 1", "test_failed"),
@@ -178,6 +185,7 @@ def test_a_part_that_does_not_pass_is_a_fail(host: JailHost, mode: str, body: st
     assert attribute(trial.run(host, {"calc.py": RIGHT}, check, 1, BOUNDS)) == ("pass", "ok")
 
 
+@pytest.mark.skipif(OLD, reason="this pytest has no subtests")
 def test_a_test_with_a_failed_part_is_not_counted_as_right(host: JailHost) -> None:
     check = one_file(HEAD + PARTS.replace("BODY", "assert add(a, 1) == a + 1"), "test_parts", "test_whole")
     odd = "def add(a, b): return a + b if a != 2 else 0\n"
