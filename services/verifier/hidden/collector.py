@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import unittest
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
+
+from _pytest import skipping  # what pytest itself makes of marks has no public name
 
 TEXT = 300
 
@@ -78,6 +80,8 @@ class Collector:
 def _last(found: Any) -> str:
     """The last lines of a report: what was raised."""
     try:
+        if isinstance(found, tuple):  # where and why something is skipped
+            found = found[-1]
         lines = str(found).strip().splitlines()[-3:]
         return " ".join(line.strip() for line in lines)[-TEXT:].encode("ascii", "backslashreplace").decode()
     except Exception as error:
@@ -90,15 +94,25 @@ def _unsupported(item: Any) -> str:
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     if is_async and not issubclass(kind, unittest.IsolatedAsyncioTestCase):
         return "it is async, which needs a class of unittest.IsolatedAsyncioTestCase: plugins are not loaded"
-    marks = {mark.name: mark for mark in reversed(list(item.iter_markers()))}
     skipped = getattr(function, "__unittest_skip__", False) or getattr(kind, "__unittest_skip__", False)
-    if skipped or "skip" in marks or ("skipif" in marks and True in marks["skipif"].args):
+    if skipped or _marked(skipping.evaluate_skip_marks, item):
         return "it is skipped"
-    failing = getattr(function, "__unittest_expecting_failure__", False)
-    if failing or ("xfail" in marks and not (marks["xfail"].args or "condition" in marks["xfail"].kwargs)):
+    if getattr(function, "__unittest_expecting_failure__", False) or _marked(skipping.evaluate_xfail_marks, item):
         return "it is expected to fail"
     info = getattr(item, "_fixtureinfo", None)
     given = {"request", *getattr(getattr(item, "callspec", None), "params", ())}
     known = {*getattr(info, "name2fixturedefs", ()), *given}
     missing = [name for name in getattr(info, "names_closure", ()) if name not in known]
-    return f"there is no fixture {', '.join(missing)}: plugins and conftest files are not loaded" if missing else ""
+    if missing:
+        return f"there is no fixture {', '.join(missing)}: plugins and conftest files are not loaded"
+    made = [one.func for defined in getattr(info, "name2fixturedefs", {}).values() for one in defined]
+    waiting = [one.__name__ for one in made if inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)]
+    return f"its fixture {', '.join(waiting)} is async, and plugins are not loaded" if waiting else ""
+
+
+def _marked(evaluate: Callable[[Any], object], item: Any) -> bool:
+    """What pytest itself makes of the conditions of a test's marks; those that cannot be told yet do not hold."""
+    try:
+        return evaluate(item) is not None
+    except BaseException:  # the condition asks the module, or is none
+        return False

@@ -200,6 +200,10 @@ UNSUPPORTED = {
     "@pytest.fixture\ndef x(nowhere): pass\ndef test_a(x): pass": ("test_a", "fixture nowhere"),
     "@pytest.mark.skip\ndef test_a(): pass": ("test_a", "skipped"),
     "@pytest.mark.skipif(True, reason='x')\ndef test_a(): pass": ("test_a", "skipped"),
+    "@pytest.mark.skipif('sys.version_info > (3,)')\ndef test_a(): pass": ("test_a", "skipped"),
+    "@pytest.mark.xfail(True, reason='x')\ndef test_a(): pass": ("test_a", "expected to fail"),
+    "@pytest.fixture\nasync def x(): return 1\ndef test_a(x): pass": ("test_a", "fixture x is async"),
+    "pytest.importorskip('nothing_here')\ndef test_a(): pass": ("test_one.py", "nothing_here"),
     "@unittest.skip('x')\nclass A(unittest.TestCase):\n    def test_a(self): pass": ("A::test_a", "skipped"),
     "@pytest.mark.xfail\ndef test_a(): pass": ("test_a", "expected to fail"),
     "class A(unittest.TestCase):\n    @unittest.expectedFailure\n    def test_a(self): pass": (
