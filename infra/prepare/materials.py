@@ -57,14 +57,34 @@ def require_base(settings: RunSettings) -> None:
 
 
 def build_task_set(settings: RunSettings) -> TaskSet:
-    """The task set that the settings name, both halves; its leak canaries have secrets of their own every time."""
+    """The task set that the settings name, both halves; its leak canaries have secrets of their own every time.
+
+    Raises UserError for a file that is none, and for one without the training tasks that this run needs.
+    """
     from services.tasks.build import build_catalogue
     from services.tasks.leaks import with_leaks
     from services.tasks.quixbugs import load_quixbugs
 
     source = settings.tasks.source
     taskset = build_catalogue(settings.tasks.seed) if source == "catalogue" else load_quixbugs(Path(source))
+    _require_training(settings, taskset)
     return with_leaks(taskset, [secrets.token_hex(16) for _ in range(settings.tasks.leak_canaries)])
+
+
+def _require_training(settings: RunSettings, taskset: TaskSet) -> None:
+    """A run without training tasks can measure a given policy, and nothing else."""
+    from services.tasks.taskset import TRAIN
+
+    synthetic = settings.sampler.engine == settings.trainer.kind == "synthetic"
+    made = not settings.model.base or settings.coldstart.max_steps > 0
+    if taskset.split(TRAIN) or not (settings.dispatch.updates or (made and not synthetic)):
+        return
+    raise UserError(
+        f"none of its {len(taskset.fixtures)} tasks is for training: such a file measures a policy and trains none",
+        f"tasks.source = {settings.tasks.source}",
+        "train on tasks.source=catalogue; to measure, give a policy and train nothing: "
+        "--set model.base=FOLDER --set coldstart.max_steps=0 --set dispatch.updates=0",
+    )
 
 
 def certified(settings: RunSettings, taskset: TaskSet) -> tuple[bytes, str]:

@@ -55,7 +55,7 @@ class Bench:
             return None
         word, _, text = reply.partition(" ")
         if word == "raised":
-            return Outcome(error=text)
+            return Outcome.raised(tuple(text.split("+")))
         if word != "value":
             return None
         node, args_after = values.parse_json(text)

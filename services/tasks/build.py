@@ -1,5 +1,6 @@
 """Builds the task set of the shipped catalogue: confirmed bugs, visible examples, known-bad trees and splits."""
 
+import re
 from functools import lru_cache
 from random import Random
 
@@ -108,7 +109,12 @@ def known_bad(base: dict[str, str], entry: str, shown: tuple[Example, ...]) -> t
     for example in shown:
         lines += [f"    if args == {example.args!r}:", f"        {_answer(example)}"]
     lines.append(f"    {_answer(shown[0])}")
-    return base, {path: constant}, {path: "\n".join(lines) + "\n"}
+    return base, {path: _bare(constant)}, {path: _bare("\n".join(lines) + "\n")}
+
+
+def _bare(source: str) -> str:
+    """Source in which the floats that have no literal mean what `repr` says."""
+    return f"from math import inf, nan\n{source}" if re.search(r"\b(?:inf|nan)\b", source) else source
 
 
 def _answer(example: Example) -> str:

@@ -133,7 +133,14 @@ class HiddenTests:
         fields = dict(document)
         if fields["mode"] not in ("outside", "inside"):
             raise ValueError(f"mode {fields['mode']!r} of hidden tests is neither outside nor inside")
-        fields["expected"] = tuple(fields["expected"])
+        files, expected = fields["files"], fields["expected"]
+        if not isinstance(files, Mapping) or not isinstance(fields.get("api", {}), Mapping):
+            raise TypeError("files and api of hidden tests are objects")
+        if not all(isinstance(text, str) for text in (*files, *files.values(), fields["module"])):
+            raise TypeError("files and module of hidden tests are texts")
+        if not isinstance(expected, list | tuple) or not all(isinstance(name, str) for name in expected):
+            raise TypeError("expected hidden tests are a list of ids")
+        fields["expected"] = tuple(expected)
         return cls(**fields)
 
 
@@ -337,3 +344,7 @@ class CheckSet:
 
         holds = oracle(self.problem, self.oracle_digest).predicate(predicate)
         return comparators.agree(self.comparator, expected, got, lambda value: holds(deepcopy(args), value))
+
+    def consistent(self, first: Outcome, again: Outcome) -> bool:
+        """Whether one program may answer one question with both, each of which is judged by itself as well."""
+        return comparators.consistent(self.comparator, first, again)

@@ -64,7 +64,7 @@ class Guarded:
         except Overgrown:
             raise
         except Exception as error:
-            return Outcome(error=values.exception_name(error), args_after=given)
+            return Outcome.raised(values.exception_names(error), given)
         return Outcome(value=value, args_after=given)
 
 

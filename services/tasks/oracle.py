@@ -71,10 +71,13 @@ class Oracle:
         try:
             value = self._entry(*given)
         except Exception as error:
-            name = values.exception_name(error)
-            if name not in self._problem.raises:
-                raise ReferenceFault(f"{self._problem.key}: {name} on {args!r}") from error
-            return Outcome(error=name, args_after=given)
+            names = values.exception_names(error)
+            # What is wanted is what the contract says, not which kind of it this reference happens to raise.
+            wanted = [name for name in self._problem.raises if values.catches(name, names)]
+            if not wanted:
+                raise ReferenceFault(f"{self._problem.key}: {names[0]} on {args!r}") from error
+            exact = [name for name in wanted if name in names]
+            return Outcome(error=(exact or wanted)[0], args_after=given)
         # A copy, because the answer of an in-place function is the argument itself; both, since they may share nodes.
         value, given = deepcopy((value, given))
         return Outcome(value=value, args_after=given)

@@ -166,12 +166,16 @@ def opened(document: bytes, wanted: str) -> dict[str, Any]:
     """Inverse of `sealed` for a document of the format `wanted`. Raises BadDocument."""
     try:
         body = json.loads(document)
-    except ValueError as error:
-        raise BadDocument(f"task document: not JSON ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise BadDocument(f"task document: not JSON ({str(error)[:120]})") from error
     if not isinstance(body, dict) or body.get("format") != wanted:
         found = body.get("format") if isinstance(body, dict) else type(body).__name__
         raise BadDocument(f"task document: format {found!r} where {wanted!r} is needed")
     stated = body.pop("digest", None)
-    if stated != content_digest(body):
+    try:
+        found = content_digest(body)
+    except (ValueError, RecursionError) as error:
+        raise BadDocument(f"task document: not canonical JSON ({error})") from error
+    if stated != found:
         raise BadDocument("task document: the content does not match its digest (changed after it was written)")
     return body

@@ -87,7 +87,7 @@ def begin(run: "dict[str, Any]", space: Space, out: int) -> "tuple[Callable[...,
         function = find(module, run["function"]) if run["function"] else None
     except BaseException as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
-        reply(out, run["id"], "e", Encoder(space).raised(error) + " " + str(line or 0))
+        reply(out, run["id"], "e", Encoder(space).raised(error).partition("+")[0] + " " + str(line or 0))
         return None
     reply(out, run["id"], "y")
     return (function,)

@@ -18,7 +18,7 @@ from services.tasks.certificates import CONFIDENCE, Certificate, Certificates, T
 from services.tasks.commands import Source, load
 from services.tasks.fixture import CheckSet
 from services.tasks.taskset import TaskSet, UnknownTask
-from services.tasks.training import read
+from services.tasks.training import read, read_file
 
 if TYPE_CHECKING:
     from services.verifier.attribution import Facts
@@ -63,7 +63,7 @@ def certify(
         with _verifier(backend, config, runs, seed) as (check_run, _):
             _replay(check_run, checks, replay)
         return
-    kept = read(out.read_bytes(), str(out)) if out.exists() else Certificates()
+    kept = read_file(out) if out.exists() else Certificates()
     waiting = [check for check in checks if replace or kept.get(check.digest) is None]
     if waiting:
         with _verifier(backend, config, runs, seed) as (check_run, setting):
@@ -193,13 +193,7 @@ def list_certificates(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """List certificates: state, kill rate, flake bound, version, and why a check-set is quarantined."""
-    where = str(file) if file else "the shipped certificates"
-    try:
-        kept = read(file.read_bytes() if file else certificates.shipped(), where)
-    except OSError as error:
-        raise UserError(
-            f"cannot read certificates: {error}", where, "give a file that `tasks certify` wrote"
-        ) from error
+    kept = read_file(file) if file else read(certificates.shipped(), "the shipped certificates")
     found = [kept.by_task[task_id] for task_id in sorted(kept.by_task)]
     if as_json:
         for certificate in found:

@@ -20,6 +20,7 @@ from services.tasks.certificates import Certificate, Mutants, Pool, Tally, decid
 from services.tasks.fixture import CheckSet
 from services.tasks.forgeries import forgeries
 from services.tasks.mutants import CAP, Mutant, equivalent, mutants
+from services.tasks.repair import reference_fault
 from services.verifier.certify.load import busy, oversubscribed
 from services.verifier.certify.runs import CheckRun, Finding, Probe, Role, run_probes, trial_seed
 
@@ -215,6 +216,8 @@ class Certifier:
             faults.append("it holds no reference")
         if not check.known_bad:
             faults.append("it holds no tree that must fail")
+        if (refused := reference_fault(check)) is not None:
+            faults.append(f"no candidate can hand in the reference: its diff is refused ({refused})")
         state, reason = decide(faults, pool)
         return Certificate(
             check.task_id, check.digest, state, reason, own["reference"], own["no_op"], own["known_bad"], pool

@@ -174,3 +174,13 @@ def test_altered_documents_are_refused() -> None:
     body["pools"] = []
     with pytest.raises(BadDocument, match="malformed"):
         certificates.load(json.dumps({**body, "digest": content_digest(body)}).encode())
+
+
+@pytest.mark.parametrize("raw", [
+    b"[" * 100_000, b"", b"\0", b"\xff", b"null", b'{"format": "\\ud800"}',
+    b'{"format":"' + certificates.FORMAT.encode() + b'","a":NaN}',
+    b'{"format":"' + certificates.FORMAT.encode() + b'","a":' + b"9" * 5000 + b"}",
+])  # fmt: skip
+def test_whatever_a_document_holds_is_one_fault(raw: bytes) -> None:
+    with pytest.raises(BadDocument):
+        certificates.load(raw)

@@ -70,6 +70,19 @@ def test_sound_check_sets_are_certified_and_share_what_belongs_to_their_key(chec
     assert pool.runs.runs == 10
 
 
+def test_a_reference_that_no_candidate_can_hand_in_is_quarantined(check_run: CheckRun) -> None:
+    (check,) = siblings("numbers/gcd", 1)
+
+    def named(tree: Mapping[str, str]) -> dict[str, str]:
+        return dict.fromkeys(["aux.py"], *tree.values())
+
+    denied = dataclasses.replace(check, reference=named(check.reference), known_bad=tuple(map(named, check.known_bad)))
+    (found,) = certify(check_run, [denied])
+    assert found.state == "quarantined"
+    assert found.reference.clean
+    assert "path_denied: 'aux.py'" in found.reason
+
+
 def test_flaky_reference_quarantines_its_key_with_a_seed_that_shows_it_again(check_run: CheckRun) -> None:
     """The reference is right under half of all hash seeds: what a set's iteration order does to an honest program."""
     checks = siblings("numbers/gcd", 2)

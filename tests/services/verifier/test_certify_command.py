@@ -116,6 +116,8 @@ def test_shipped_certificates_are_listed() -> None:
         (("certify", "--all", "--source", "/no/such.jsonl"), "cannot read tasks"),
         (("certify", "--all", "--backend", "paper"), "isolation.backend"),
         (("certificates", "--file", "/no/such.json"), "cannot read certificates"),
+        (("certificates", "--file", "/"), "cannot read certificates"),
+        (("certify", "graphs/reach/cmp-000", "--out", "/"), "cannot read certificates"),
     ],
 )
 def test_wrong_words_give_one_message(words: tuple[str, ...], message: str) -> None:

@@ -187,6 +187,35 @@ def test_values_objects_and_exceptions_cross(host: JailHost) -> None:
     assert judged(host, source, check) == ("pass", "ok")
 
 
+KINDS = """
+import pytest
+from calc import Empty, add
+
+def test_every_kind():
+    for kind in (ValueError, KeyError, LookupError):
+        with pytest.raises(kind):
+            add(0, 0)
+    for kind in (Empty, IndexError, OSError):
+        with pytest.raises(kind):
+            add(1, 0)
+    with pytest.raises(ValueError):
+        add(2, 0)
+"""
+
+
+def test_an_exception_of_several_kinds_is_caught_as_each(host: JailHost) -> None:
+    api = {"functions": ["add"], "exceptions": {"Empty": ["IndexError"]}}
+    check = one_file(KINDS, "test_every_kind", api=api)
+    source = (
+        "class Empty(IndexError): pass\nclass Both(KeyError, ValueError): pass\nclass Hard(Empty, OSError): pass\n"
+        "def add(a, b):\n    if a == 0: raise Both\n    if a == 1: raise Hard\n    bytes([255]).decode()\n"
+    )
+    assert judged(host, source, check) == ("pass", "ok")
+    assert judged(host, source.replace("Both(KeyError, ValueError)", "Both(KeyError)"), check)[0] == "fail"
+    claims = "import sys\nsys.modules['__main__'].Encoder.raised = lambda *a: 'OSError+SyntaxError+KeyError'\n"
+    assert judged(host, claims + source, check) == ("fail", "undecodable")
+
+
 MUTATING = """
 import pytest
 from calc import Bag, sort, peek
