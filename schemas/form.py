@@ -173,6 +173,19 @@ def _follow(raw: bytes, position: int) -> int:
     return int(position + offset)
 
 
+_BATCH, _COMPRESSION = 2, 3
+"""Fields of Arrow's tables: Message.header, RecordBatch.compression."""
+
+
+def is_compressed(metadata: bytes) -> bool:
+    """Whether the body of a record batch message is said to be compressed, from its verified metadata flatbuffer.
+
+    Raises struct.error where that points outside of itself.
+    """
+    batch = _follow(metadata, _table_field(metadata, _follow(metadata, 0), _BATCH))
+    return bool(_table_field(metadata, batch, _COMPRESSION))
+
+
 class Form:
     """How one record type's batches look in bytes. Columns are read in the order of the type's fields."""
 
@@ -184,7 +197,7 @@ class Form:
         (size,) = struct.unpack_from("<i", message, 4)
         self._head = message[: 8 + size]
         root = _follow(self._head, 8)
-        batch = _follow(self._head, _table_field(self._head, root, 2))
+        batch = _follow(self._head, _table_field(self._head, root, _BATCH))
         nodes = _follow(self._head, _table_field(self._head, batch, 1))
         buffers = _follow(self._head, _table_field(self._head, batch, 2))
         (node_count,) = struct.unpack_from("<I", self._head, nodes)
@@ -347,8 +360,8 @@ def _read_array(places: _Places, dtype: type) -> Read:
     return read
 
 
-def _read_items(places: _Places, item: pa.DataType) -> Read:
-    """A list of scalars; one that holds nulls is left to Arrow."""
+def _read_items(places: _Places, item: pa.DataType, at_most: int | None) -> Read:
+    """A list of scalars; one that holds nulls is left to Arrow, and so is one that is too long: it is refused there."""
     node, validity, offsets = places.node(), places.buffer(), places.buffer()
     child, _, data = places.node(), places.buffer(), places.buffer()
     letter = "q" if pa.types.is_int64(item) else "d"
@@ -358,6 +371,8 @@ def _read_items(places: _Places, item: pa.DataType) -> Read:
         if _null(nodes, node, buffers, validity):
             return None
         count = nodes[child]
+        if at_most is not None and count > at_most:
+            raise _NotThisForm
         if nodes[child + 1] or _II.unpack_from(raw, _start(body, end, buffers, offsets, 8)) != (0, count):
             raise _NotThisForm
         if not count:
@@ -377,7 +392,7 @@ def _reader(spec: FieldSpec, places: _Places) -> Read:
     if spec.kind in ("ids", "floats"):
         return _read_array(places, np.int32 if spec.kind == "ids" else np.float32)
     if spec.kind == "list":
-        return _read_items(places, spec.arrow.value_type)
+        return _read_items(places, spec.arrow.value_type, spec.at_most)
     if pa.types.is_boolean(spec.arrow):
         return _read_truth(places)
     if pa.types.is_string(spec.arrow) or pa.types.is_binary(spec.arrow):
