@@ -22,6 +22,7 @@ from services.runtime.core import Effects, Message, Position
 from services.runtime.logs import Log
 from services.runtime.settings import RunSettings
 from services.runtime.store_local import LocalStore
+from services.trainer.assembly import Room
 from services.trainer.checkpoint import Files, Stats, SyntheticWeights
 from services.trainer.core import TrainerCore
 from services.trainer.packing import TrainGroup
@@ -85,6 +86,7 @@ class HashWeights:
         self.store = store
         self.state = b""
         self.fails: list[Exception] = []
+        self.room = Room(vocabulary=1000, context=1000)
 
     def restore(self, manifest: Manifest) -> None:
         self.state = self.store.get_content(manifest.files["model.bin"].key)
