@@ -177,9 +177,7 @@ def _announced(record: RolloutRequested) -> int:
     try:
         return int(json.loads(record.selection_inputs)["cohort"][record.task_set])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as e:
-        raise ContractViolation(
-            "cohort", f"{record.trial_id}: {record.selection_inputs[:200]!r} names no cohort"
-        ) from e
+        raise ContractViolation("cohort", f"{record.trial_id}: {record.selection_inputs[:99]!r} names no cohort") from e
 
 
 def _pairs(parent: EvaluationResult, rates: Mapping[str, float]) -> list[tuple[float, float]]:
