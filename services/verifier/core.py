@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from schemas.rollout import INFRA_STOPS, RolloutCompleted
 from schemas.topics import VERIFICATION_TRIAL, VERIFICATION_VERDICT
 from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
-from services.runtime.core import BaseCore, Effects, Job, Message, Output, Position, finished
+from services.runtime.core import BaseCore, Effects, Job, Message, Output, Position, finished, on_account_of
 from services.runtime.errors import UserError
 from services.runtime.settings import Verifier
 from services.verifier import report, retries
@@ -141,7 +141,8 @@ class VerifierCore(BaseCore):
         held, self._held = self._held, []
         effects = Effects(outputs=self.standing.alarms())
         for message in held:
-            effects += self._completed(message, now_ms)
+            with on_account_of([message.position]):
+                effects += self._completed(message, now_ms)
         return effects
 
     def tick(self, now_ms: int) -> Effects:
@@ -299,9 +300,10 @@ class VerifierCore(BaseCore):
         for index, one in enumerate(waiting):
             reused = index > 0 and judgement.verdict != "unknown"
             before = name if reused else earlier.name if earlier is not None else None
-            effects += self._emit(
-                one, judgement, candidate.identity, reused, before, earlier is not None and not reused
-            )
+            with on_account_of([one.position]):
+                effects += self._emit(
+                    one, judgement, candidate.identity, reused, before, earlier is not None and not reused
+                )
         return effects
 
     def _held_against_earlier(self, candidate: Candidate, judgement: Judgement, name: str) -> Earlier | None:
