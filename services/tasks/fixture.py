@@ -294,7 +294,8 @@ class CheckSet:
     def inputs(self, rng: random.Random) -> list[tuple[Any, ...]]:
         """Arguments of one trial in the order to ask them; no two share a mutable object.
 
-        E3: `cases_per_trial` argument tuples, of which the decoys and a tenth of repeats are part, the rest fresh.
+        E3: `cases_per_trial` argument tuples, of which the decoys and a tenth of repeats are part, the rest fresh small
+        ones; and beside them every stratum of the problem's domain, with a tenth of repeats of its own.
         Where the contract has exceptions, at least one must raise: a handler that catches all is no answer.
         E2: every fixed case, and a tenth of them again.
         """
@@ -318,7 +319,9 @@ class CheckSet:
         if raising is not None:
             fresh[-1] = raising
         chosen += fresh
-        return chosen + [rng.choice(chosen) for _ in range(repeats)]
+        strata = source.strata(rng)
+        chosen += [rng.choice(chosen) for _ in range(repeats)]
+        return chosen + strata + [rng.choice(strata) for _ in range(round(len(strata) * REPEAT_SHARE))]
 
     def expected(self, args: tuple[Any, ...]) -> Outcome:
         """The trusted answer for `args`, which are not changed. Raises KeyError (E2) for arguments of no fixed case."""

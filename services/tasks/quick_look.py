@@ -1,31 +1,40 @@
-"""A quick look at check sets, without sandboxes: the reference passes every trial, every known-bad tree fails.
+"""A quick look at check sets, without sandboxes: the reference passes every trial, known-bad and narrow programs fail.
 
 For whoever writes or imports tasks. It proves nothing about the verifier: certificates come from `tasks certify`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from services.tasks.bench import Bench
 from services.tasks.fixture import CheckSet
+from services.tasks.survival import Survey
 
 TRIALS = 3
 
 
 @dataclass(frozen=True)
 class QuickLook:
-    """What was found about one check set; `kills` counts killed trials per known-bad tree, in their order."""
+    """What was found about one check set; `kills` counts killed trials per known-bad tree, in their order.
+
+    `domain` is about programs that are right for a part of the domain only.
+    """
 
     task_id: str
     trials: int
     reference_passes: int
     kills: tuple[int, ...]
+    domain: Survey = field(default_factory=Survey)
 
     @property
     def sound(self) -> bool:
         """Whether nothing deviated from what a sound check set must show."""
-        return self.reference_passes == self.trials and all(kills == self.trials for kills in self.kills)
+        return (
+            not self.domain.living
+            and self.reference_passes == self.trials
+            and all(kills == self.trials for kills in self.kills)
+        )
 
     def deviation(self) -> str:
         """What is wrong, in words; empty where nothing is."""
@@ -36,6 +45,8 @@ class QuickLook:
             if kills < self.trials:
                 name = "the unrepaired base" if number == 0 else f"known-bad tree {number}"
                 found.append(f"{name} passed {self.trials - kills} of {self.trials} trials")
+        if self.domain.living:
+            found.append(f"{len(self.domain.living)} domain mutants live")
         return "; ".join(found)
 
 

@@ -148,6 +148,11 @@ class _Asked:
     witness: tuple[_Question, Outcome | None] | None = None
 
 
+def surveyable(check: CheckSet) -> bool:
+    """Whether `survey` can ask for it: plain values of one file's function."""
+    return not check.objects and check.hidden_tests is None and len(check.reference) == 1
+
+
 def survey(check: CheckSet, seed: int = 0, wanted: Callable[[DomainMutant], bool] = lambda mutant: True) -> Survey:
     """Try the domain mutants of the check-set's reference on the questions of its check runs, without sandboxes.
 
@@ -155,7 +160,7 @@ def survey(check: CheckSet, seed: int = 0, wanted: Callable[[DomainMutant], bool
     in every run; what passes them lives where a longer or larger case tells it from the reference.
     Raises what the check-set raises while it makes questions.
     """
-    if check.objects or check.hidden_tests is not None or len(check.reference) != 1:
+    if not surveyable(check):
         return Survey(method="not decided here: hidden tests, linked nodes and several files need the check itself")
     with Bench() as bench, Bench() as sound:
         return _Surveyor(bench, sound, check, seed).survey(wanted)
@@ -261,10 +266,7 @@ class _Surveyor:
 
         known = oracle(self._check.problem, self._check.oracle_digest)
         rngs = [Random(f"domain/{self._seed}/more/{number}") for number in range(_HUNT)]
-        domain = getattr(known, "domain", None)
-        return self._questions(
-            [args for rng in rngs for args in (*(domain.inputs(rng) if domain else ()), known.generate(rng))]
-        )
+        return self._questions([args for rng in rngs for args in (*known.strata(rng), known.generate(rng))])
 
     def _questions(self, inputs: list[tuple[Any, ...]]) -> list[_Question]:
         found = {values.dumps(args): args for args in inputs}

@@ -5,6 +5,8 @@ from typing import Any
 
 from services.tasks.catalogue import draws
 from services.tasks.catalogue.problem import define
+from services.tasks.domain import Domain, Stratum
+from services.tasks.strata import INTS, MOST, far_below, few, lengths, lists, neighbours, signed
 
 
 def _sorted_and_number(rng: Random) -> tuple[Any, ...]:
@@ -21,6 +23,101 @@ def _some(rng: Random) -> tuple[Any, ...]:
     return (draws.ints(rng, 1),)
 
 
+def _absent(rng: Random, xs: list[int]) -> int:
+    """Below all, above all, or right beside an element."""
+    if not xs:
+        return 3
+    beside = rng.choice(xs) + rng.choice((-1, 1))
+    return rng.choice((min(xs) - 1, max(xs) + 1, beside if beside not in xs else max(xs) + 9))
+
+
+def _late(rng: Random, xs: list[int]) -> int:
+    """An element from the second half, never the only first one."""
+    return rng.choice(xs[len(xs) // 2 :]) if xs else -7
+
+
+def _needle(rng: Random, xs: list[int]) -> tuple[Any, ...]:
+    return xs, _late(rng, xs) if rng.random() < 0.7 else _absent(rng, xs)
+
+
+def _sorted_needle(rng: Random, xs: list[int]) -> tuple[Any, ...]:
+    return _needle(rng, sorted(xs))
+
+
+def _long(rng: Random) -> list[int]:
+    return sorted(lengths(rng, rng.randint(MOST - 40, MOST)))
+
+
+_SORTED = (
+    *lists(_sorted_needle),
+    Stratum("hundreds, the last", lambda rng: (xs := _long(rng), xs[-1])),
+    Stratum("hundreds, in the second half", lambda rng: (xs := _long(rng), _late(rng, xs))),
+    Stratum("hundreds, between two", lambda rng: (xs := _long(rng), rng.choice(xs[150:]) + 1)),
+    Stratum(
+        "above all", lambda rng: (xs := sorted(signed(rng, rng.randint(100, 130))), xs[-1] + rng.randint(1, 10**12))
+    ),
+    Stratum("below all", lambda rng: (xs := sorted(signed(rng, rng.randint(12, 40))), xs[0] - rng.randint(1, 10**12))),
+    Stratum(
+        "a run of equal ones", lambda rng: (xs := sorted(few(rng, rng.randint(40, 70))), rng.choice((xs[-1], 10**6)))
+    ),
+    Stratum("one of many beyond 2^53", lambda rng: (xs := sorted(neighbours(rng, 12)), rng.choice(xs[3:])), 2),
+)
+
+
+def _first(rng: Random, count: int) -> tuple[Any, ...]:
+    """Distinct ints, and one of the second half."""
+    xs = list(dict.fromkeys(lengths(rng, count)))
+    return xs, rng.choice(xs[len(xs) // 2 :])
+
+
+def _more_than_once(rng: Random, count: int) -> tuple[Any, ...]:
+    """A value that stands at two or more places, none of them the first or the last."""
+    x = rng.choice((rng.randint(-99, -10), rng.randint(300, 9999), 10**18 + rng.randint(0, 9)))
+    xs = signed(rng, count)
+    for place in rng.sample(range(count // 4, count - 2), rng.randint(2, 4)):
+        xs[place] = x
+    return [0, *xs, 1], x
+
+
+_UNSORTED = (
+    *lists(_needle),
+    Stratum("hundreds, once in the second half", lambda rng: _first(rng, rng.randint(MOST - 40, MOST))),
+    Stratum("above a hundred, once in the second half", lambda rng: _first(rng, rng.randint(104, 140))),
+    Stratum(
+        "digits inside other ints",
+        lambda rng: ([*rng.sample((12, 23, 31, 123, 321, -3, -12), 7), 1, 2, 3], rng.choice((1, 2, 3))),
+    ),
+    Stratum("absent from hundreds", lambda rng: (signed(rng, rng.randint(260, 300)), rng.choice((-1, 1)) * 100)),
+    Stratum("absent, with its digits there", lambda rng: ([12, 31, -2, 23], rng.choice((1, 2, 3, 123, 22)))),
+    Stratum("more than once", lambda rng: _more_than_once(rng, rng.randint(30, 60))),
+    Stratum("more than once in hundreds", lambda rng: _more_than_once(rng, rng.randint(260, MOST - 4))),
+    Stratum("one of many beyond 2^53", lambda rng: (xs := neighbours(rng, 12), rng.choice(xs[3:9])), 2),
+)
+
+
+def _with_late_maximum(rng: Random, xs: list[int]) -> tuple[Any, ...]:
+    """The maximum, once or several times, but not among the first two (where there are more)."""
+    if len(xs) > 3:
+        top = max(xs)
+        xs = [x - (x == top) for x in xs]
+        for place in rng.sample(range(2, len(xs)), rng.randint(1, 2)):
+            xs[place] = top
+    return (xs,)
+
+
+_NOT_EMPTY = (
+    *lists(lambda rng, xs: (xs,), least=1),
+    Stratum("a late maximum in hundreds", lambda rng: _with_late_maximum(rng, lengths(rng, rng.randint(280, MOST)))),
+    Stratum("a late maximum, all negative", lambda rng: _with_late_maximum(rng, [-x for x in range(5, 40, 3)])),
+    Stratum("a late maximum far below zero", lambda rng: _with_late_maximum(rng, far_below(rng, 9))),
+    Stratum("a late maximum beyond 2^53", lambda rng: _with_late_maximum(rng, neighbours(rng, 12)), 2),
+    Stratum("several maxima", lambda rng: ([*signed(rng, 30), *[100] * rng.randint(2, 5), *signed(rng, 30)],)),
+    Stratum("the last is the maximum", lambda rng: ([*signed(rng, rng.randint(105, 300)), 100],)),
+    Stratum("the first is the maximum", lambda rng: ([100, *signed(rng, rng.randint(9, 40)), rng.choice((99, 100))],)),
+    Stratum(
+        "a maximum that begins with 1", lambda rng: _with_late_maximum(rng, [*range(2, 10), 10 ** rng.randint(1, 9)])
+    ),
+)
 PROBLEMS = (
     define(
         "searching",
@@ -37,6 +134,11 @@ def lower_bound(xs, x):
     return i
 """,
         _sorted_and_number,
+        Domain(
+            f"xs: a list of up to {MOST} {INTS}, ascending, equal ones allowed; x: such an int. The answer is the "
+            "lowest index at which x can be inserted with xs still ascending: how many elements are below x.",
+            _SORTED,
+        ),
     ),
     define(
         "searching",
@@ -48,6 +150,11 @@ def last_index(xs, x):
     return i
 """,
         _list_and_number,
+        Domain(
+            f"xs: a list of up to {MOST} {INTS}, in any order; x: such an int. The answer is the highest index of x, "
+            "or -1 where it is absent.",
+            _UNSORTED,
+        ),
     ),
     define(
         "searching",
@@ -59,6 +166,11 @@ def first_index(xs, x):
     raise ValueError(x)
 """,
         _list_and_number,
+        Domain(
+            f"xs: a list of up to {MOST} {INTS}, in any order; x: such an int. The answer is the lowest index of x; "
+            "ValueError is raised where it is absent.",
+            _UNSORTED,
+        ),
         raises=("ValueError",),
     ),
     define(
@@ -72,5 +184,10 @@ def arg_max(xs):
     return k
 """,
         _some,
+        Domain(
+            f"xs: a list of 1 to {MOST} {INTS}, in any order. The answer is the index of the largest, the lowest index "
+            "where several are the largest.",
+            _NOT_EMPTY,
+        ),
     ),
 )

@@ -7,6 +7,7 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
+from services.tasks.domain import Domain
 from services.tasks.fixture import content_digest
 from services.tasks.quixbugs import draws
 
@@ -32,6 +33,7 @@ class Problem:
     raises: tuple[str, ...] = ()
     fits: Callable[..., bool] = _any
     predicates: tuple[Callable[[tuple[Any, ...], Any], bool], ...] = ()
+    domain: Domain = Domain("", ())
 
     @property
     def entry(self) -> str:
