@@ -205,7 +205,7 @@ def _of_texts(at: int, place: str, column: Sequence[Any], guesses: Sequence[str]
         yield Rule("separator", f"{place} is taken for {usual!r}", other, 0, _changed(at, repr(usual)))
         yield from _each(guesses, "separator", _YES, f"right where {place} is one separator", other)
     yield from _alphabets(at, place, "".join(texts), guesses)
-    if any(char.isdigit() for char in "".join(texts)):
+    if sum(any(map(str.isdigit, text)) for text in texts) > len(texts) / 2:  # numbers in text
         many = f"max(map(_digits, {v}), default=0)"
         yield from _each(guesses, "digits", DIGITS, f"right up to {{n}} digits on end in {place}", many)
         for n in DIGITS:

@@ -266,7 +266,7 @@ class _Surveyor:
 
         known = oracle(self._check.problem, self._check.oracle_digest)
         rngs = [Random(f"domain/{self._seed}/more/{number}") for number in range(_HUNT)]
-        return self._questions([args for rng in rngs for args in (*known.strata(rng), known.generate(rng))])
+        return self._questions([args for rng in rngs for args in (*known.domain.inputs(rng), known.generate(rng))])
 
     def _questions(self, inputs: list[tuple[Any, ...]]) -> list[_Question]:
         found = {values.dumps(args): args for args in inputs}
