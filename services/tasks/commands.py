@@ -172,8 +172,10 @@ def _report(found: list[QuickLook], trials: int) -> None:
     for one in found:
         if not one.sound:
             typer.echo(f"DEVIATES {one.task_id}: {one.deviation()}")
-        for living in one.domain.living:
-            typer.echo(f"  LIVES {living.told}")
+        first = {living.mutant.kind: living for living in reversed(one.domain.living)}
+        for kind, living in reversed(first.items()):
+            more = sum(other.mutant.kind == kind for other in one.domain.living) - 1
+            typer.echo(f"  LIVES {living.told}" + (f"; {more} more of this kind" if more else ""))
     passed = sum(one.reference_passes for one in found)
     base = sum(one.kills[0] for one in found)
     known = [kills for one in found for kills in one.kills[1:]]

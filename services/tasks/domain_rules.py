@@ -243,20 +243,24 @@ def _unseen() -> Iterator[Rule]:
 
 
 def _tables(cases: Sequence[Case], shown: Sequence[Case], guesses: Sequence[str]) -> Iterator[Rule]:
-    """Knows the public examples and the likeliest other inputs, the most frequent and shortest ones."""
-    counts = Counter(_key(args) for args, _ in cases)
-    likely = sorted(counts, key=lambda key: (-counts[key], len(key), key))
-    public = [_key(args) for args, _ in shown]
+    """Knows the public examples and the likeliest other inputs, the most frequent and shortest, half of all at most."""
+    counts = Counter(key for args, _ in cases if (key := _key(args)))
+    likely = sorted(counts, key=lambda key: (-counts[key], len(key), key))[: len(counts) // 2]
+    public = [key for args, _ in shown if (key := _key(args))]
     for n in TABLES:
         keys = list(dict.fromkeys([*public, *likely[:n]]))
-        if cases and len(repr(keys)) <= _KEY_CHARS:
-            condition = f"repr(args) not in {set(keys)!r}"
+        if keys and sum(map(len, keys)) <= _KEY_CHARS:
+            condition = f"repr(args) not in {sorted(keys)!r}"
             for guess in guesses:
                 yield Rule("table", f"a table of {len(keys)} likely inputs, else {_told(guess)}", condition, 0, guess)
 
 
 def _key(args: tuple[Any, ...]) -> str:
-    return repr(args)
+    """What a table knows arguments by; empty where they have no text (an int of too many digits)."""
+    try:
+        return repr(args)
+    except ValueError:
+        return ""
 
 
 def _guesses(cases: Sequence[Case]) -> list[str]:

@@ -319,7 +319,7 @@ class CheckSet:
         if raising is not None:
             fresh[-1] = raising
         chosen += fresh
-        strata = source.strata(rng)
+        strata = source.domain.inputs(rng)
         chosen += [rng.choice(chosen) for _ in range(repeats)]
         return chosen + strata + [rng.choice(strata) for _ in range(round(len(strata) * REPEAT_SHARE))]
 

@@ -61,9 +61,10 @@ class Oracle:
         """Fresh arguments inside the problem's precondition."""
         return self._problem.generate(rng)
 
-    def strata(self, rng: Random) -> list[tuple[Any, ...]]:
-        """Fresh arguments of every stratum of the problem's domain."""
-        return self._problem.domain.inputs(rng)
+    @property
+    def domain(self) -> Domain:
+        """What may be asked, in words and in strata."""
+        return self._problem.domain
 
     def raising(self, rng: Random) -> tuple[Any, ...] | None:
         """Fresh arguments for which the call must raise; None where the contract has no such or none came up."""

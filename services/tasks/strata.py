@@ -19,23 +19,22 @@ Shape = Callable[[Random, list[int]], tuple[Any, ...]]
 
 def signed(rng: Random, count: int) -> list[int]:
     """Ints from -99 to 99."""
-    return [rng.randint(-99, 99) for _ in range(count)]
+    return rng.choices(range(-99, 100), k=count)
 
 
 def lengths(rng: Random, count: int) -> list[int]:
     """Ints of one to six digits of both signs, 9 and 10 among them: as texts they stand in another order."""
-    found = [rng.choice((-1, 1)) * rng.randint(10 ** (k % 6), 10 ** (k % 6 + 1) - 1) for k in range(count - 2)]
+    signs = rng.choices((-1, 1), k=count - 2)
+    found = [sign * (10 ** (k % 6) + int(rng.random() * 9 * 10 ** (k % 6))) for k, sign in enumerate(signs)]
     found += (9, 10)
     rng.shuffle(found)
     return found
 
 
-def beyond_31(rng: Random, count: int) -> list[int]:
-    """Ints just around 2^31 and 2^32 and their negatives, with small ones among them."""
-    found = [rng.choice((-1, 1)) * (2 ** rng.choice((31, 32)) + rng.randint(-9, 9)) for _ in range(count - 2)]
-    found += signed(rng, 2)
-    rng.shuffle(found)
-    return found
+def alike(rng: Random, count: int) -> list[int]:
+    """Distinct ints around 0 and far beyond 2^31 and 2^63 that are one and the same modulo 2^32 or modulo 2^64."""
+    low, step = rng.randint(-99, 99), rng.choice((2**32, 2**64))
+    return [low + step * k for k in rng.sample(range(-count, count), count - 1) if k] + [low]
 
 
 def neighbours(rng: Random, count: int, sign: int = 0) -> list[int]:
@@ -52,7 +51,7 @@ def far_below(rng: Random, count: int) -> list[int]:
 def few(rng: Random, count: int) -> list[int]:
     """Three different values again and again."""
     values = (rng.randint(-200, -1), rng.randint(0, 99), rng.randint(100, 9999))
-    return [rng.choice(values) for _ in range(count)]
+    return rng.choices(values, k=count)
 
 
 def any_int(rng: Random) -> int:
@@ -77,10 +76,10 @@ def lists(shape: Shape, least: int = 0, most: int = MOST) -> tuple[Stratum, ...]
         "two or three": lambda rng: signed(rng, rng.randint(2, 3)),
         "tens": lambda rng: signed(rng, rng.randint(12, 48)),
         "above a hundred": lambda rng: signed(rng, rng.randint(104, 120)),
-        "hundreds": lambda rng: lengths(rng, rng.randint(most - most // 6, most)),
+        "hundreds": lambda rng: lengths(rng, rng.randint(most - most // 9, most)),
         "few values": lambda rng: few(rng, rng.randint(20, 40)),
         "one to six digits": lambda rng: lengths(rng, rng.randint(9, 15)),
-        "beyond 2^31": lambda rng: beyond_31(rng, rng.randint(8, 16)),
+        "alike modulo 2^32 or 2^64": lambda rng: alike(rng, rng.randint(8, 16)),
         "beyond 2^53": lambda rng: neighbours(rng, rng.randint(9, 17)),
         "far below zero": lambda rng: far_below(rng, rng.randint(3, 9)),
     }
@@ -115,6 +114,14 @@ def text(rng: Random, count: int, alphabet: Sequence[str] = SMALL) -> str:
     return "".join(rng.choices(alphabet, k=count))
 
 
+def words(rng: Random) -> str:
+    """Words of both cases and numbers with blanks between, two of them side by side here and there."""
+    found = [
+        text(rng, rng.randint(1, 4), part) for part in rng.choices((LETTERS, "abc", "ABC", DIGITS), k=rng.randint(4, 8))
+    ]
+    return " ".join([*found, "Aa", "11", "", text(rng, 2, LETTERS)])
+
+
 def other_than(rng: Random, char: str, alphabet: Sequence[str]) -> str:
     """A character of the alphabet that is not `char`."""
     return rng.choice([one for one in alphabet if one != char])
@@ -141,7 +148,10 @@ def texts(spell: Spell) -> tuple[Stratum, ...]:
         "beyond 16 bits": (5, 12, ASTRAL),
         "all mixed": (20, 40, EVERY),
     }
-    return tuple(Stratum(name, _spelt(spell, *size)) for name, size in sizes.items())
+    return (
+        *(Stratum(name, _spelt(spell, *size)) for name, size in sizes.items()),
+        Stratum("words", lambda rng: spell(rng, words(rng), EVERY)),
+    )
 
 
 def _spelt(spell: Spell, least: int, most: int, alphabet: Sequence[str]) -> Callable[[Random], tuple[Any, ...]]:

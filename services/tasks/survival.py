@@ -61,7 +61,7 @@ class Living:
     @property
     def told(self) -> str:
         """What lives, and an input that would kill it, shortened for a terminal."""
-        call = _short(feedback.arguments(self.args))
+        call = _short(feedback.arguments, self.args)
         return (
             f"{self.mutant.what} ({self.passed} of {self.runs} runs let it through); "
             f"({call}) would kill it: right is {_answer(self.expected)}, it says {_answer(self.got)}"
@@ -98,14 +98,18 @@ def upper_bound(passed: int, runs: int, confidence: float = CONFIDENCE) -> float
     return high
 
 
-def _short(text: str) -> str:
+def _short(told: Callable[[Any], str], value: Any) -> str:
+    try:
+        text = told(value)
+    except ValueError:  # Python writes no int of more than 4300 digits
+        return "a number of thousands of digits"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]}…{text[-_SHOWN // 3 :]}"
 
 
 def _answer(outcome: Outcome | None) -> str:
     if outcome is None:
         return "nothing in time"
-    return f"raises {outcome.error}" if outcome.error else _short(feedback.compact(outcome.value))
+    return f"raises {outcome.error}" if outcome.error else _short(feedback.compact, outcome.value)
 
 
 @cache

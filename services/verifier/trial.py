@@ -45,7 +45,8 @@ class Comparison:
         self._calls = calls
         self._all_cases = all_cases
         self._said: dict[str, str] = {}
-        self._keys = [values.dumps(args) for args in calls]
+        # The text of nodes does not tell them apart; of plain values, all of it but the order of a set's items does.
+        self._keys = [values.dumps(args) if check.objects else repr(args) for args in calls]
         # Before anything runs: a fault of the check itself is never the candidate's.
         self._expected = [check.expected(args) for args in calls]
         for args, expected in zip(calls, self._expected, strict=True):

@@ -41,17 +41,20 @@ _WAYS = (
     Stratum(
         "four to six coins", lambda rng: (sorted(rng.sample(range(2, 16), rng.randint(4, 6))), rng.randint(20, 40)), 2
     ),
-    Stratum("many coins", lambda rng: (sorted(rng.sample(range(3, 30), 12)), rng.randint(20, 36))),
+    Stratum("many coins", lambda rng: (xs := sorted(rng.sample(range(4, 30), 12)), sum(xs[-2:]))),
+    Stratum(
+        "many coins, all but one too large", lambda rng: (xs := sorted(rng.sample(range(20, 60), 12)), xs[9] + xs[10])
+    ),
     Stratum("all coins", lambda rng: (list(range(1, n := rng.randint(7, 14))), n)),
     Stratum("money", lambda rng: ([1, 5, 10, 25, 50], rng.randint(25, 100))),
     Stratum("coins of two digits", lambda rng: (sorted(rng.sample(range(10, 60), 4)), rng.randint(100, 240)), 2),
-    Stratum("coins of three digits", lambda rng: (sorted(rng.sample(range(100, 150), 3)), rng.choice((250, 260, 300)))),
+    Stratum(
+        "coins of three digits", lambda rng: (xs := sorted(rng.sample(range(101, 150), 3)), xs[1] + rng.choice(xs))
+    ),
     Stratum(
         "even coins, an odd sum", lambda rng: (sorted(rng.sample(range(2, 30, 2), 4)), 2 * rng.randint(10, 50) + 1)
     ),
-    Stratum(
-        "coins above the sum", lambda rng: ([2, 3, rng.randint(50, 99), 10**20], rng.randint(10, 49))
-    ),
+    Stratum("coins above the sum", lambda rng: ([2, 3, rng.randint(50, 99), 10**20], rng.randint(10, 49))),
 )
 
 

@@ -33,15 +33,20 @@ Neighbours = list[list[int]]
 def _renamed(rng: Random, g: Neighbours, keep: int = 0) -> tuple[Neighbours, int]:
     """The same graph with its nodes numbered at random, neighbours in any order; and the new number of node `keep`."""
     names = rng.sample(range(len(g)), len(g))
+    if len(g) > 100:  # a large number for the node that one begins at
+        place = names.index(len(g) - 1)
+        names[place], names[keep] = names[keep], names[place]
     out: Neighbours = [[] for _ in g]
     for node, xs in enumerate(g):
-        out[names[node]] = rng.sample([names[x] for x in xs], len(xs))
+        out[names[node]] = [names[x] for x in xs]
+        rng.shuffle(out[names[node]])
     return out, names[keep]
 
 
 def _random(rng: Random, size: int, most: int) -> Neighbours:
     """Up to `most` distinct neighbours of each node, itself among them now and then."""
-    return [rng.sample(range(size), min(size, rng.randint(0, most))) for _ in range(size)]
+    counts = rng.choices(range(most + 1), k=size)
+    return [list(dict.fromkeys(rng.choices(range(size), k=count))) for count in counts]
 
 
 def _chain(size: int) -> Neighbours:
@@ -87,9 +92,9 @@ _REACHED = (
     Stratum("few", lambda rng: (_random(rng, n := rng.randint(4, 9), 3), rng.randrange(n)), 3),
     Stratum("tens", lambda rng: (_random(rng, n := rng.randint(12, 40), 3), rng.randrange(n)), 3),
     Stratum("above a hundred", lambda rng: _renamed(rng, _beside(rng, _tree(rng, rng.randint(104, 120)), 20))),
-    Stratum("hundreds", lambda rng: _renamed(rng, _beside(rng, _tree(rng, rng.randint(210, 230)), 40))),
+    Stratum("hundreds", lambda rng: _renamed(rng, _beside(rng, _tree(rng, rng.randint(240, 260)), 40))),
     Stratum("a chain", lambda rng: _renamed(rng, _chain(rng.randint(8, 30)))),
-    Stratum("a chain of hundreds", lambda rng: _renamed(rng, _chain(rng.randint(210, 260)))),
+    Stratum("a chain of hundreds", lambda rng: _renamed(rng, _chain(rng.randint(260, 280)))),
     Stratum("a chain, from its middle", lambda rng: _renamed(rng, _chain(n := rng.randint(9, 40)), n // 2)),
     Stratum("a chain in falling order", lambda rng: (n := rng.randint(20, 60), ([[], *([x] for x in range(n))], n))[1]),
     Stratum("a ring", lambda rng: _renamed(rng, _ring(rng.randint(3, 60)))),
@@ -110,7 +115,8 @@ _ENTERED = (
     Stratum("hundreds", lambda rng: (_random(rng, rng.randint(260, 300), 4),)),
     Stratum("one that many enter", lambda rng: _renamed(rng, _inward(rng.randint(12, 60)))[:1]),
     Stratum("one that hundreds enter", lambda rng: _renamed(rng, _inward(rng.randint(260, 300)))[:1]),
-    Stratum("one that leads to many", lambda rng: _renamed(rng, _star(rng.randint(12, 120)))[:1]),
+    Stratum("one that leads to many", lambda rng: _renamed(rng, _star(rng.randint(12, 60)))[:1]),
+    Stratum("one that leads to a hundred", lambda rng: _renamed(rng, _star(rng.randint(104, 130)))[:1]),
     Stratum("every node to every node", lambda rng: ([list(range(n := rng.randint(11, 24)))] * n,)),
     Stratum("a chain", lambda rng: _renamed(rng, _chain(rng.randint(10, 60)))[:1]),
     Stratum("a ring of hundreds", lambda rng: _renamed(rng, _ring(rng.randint(260, 300)))[:1]),
@@ -139,8 +145,8 @@ def _forest(rng: Random, n: int, roots: int) -> Edges:
     return [(rng.randrange(max(0, x - 9), x), x) for x in range(roots, n)]
 
 
-def _pairs(rng: Random, n: int, count: int) -> Edges:
-    return [(rng.randrange(n), rng.randrange(n)) for _ in range(count)]
+def _pairs(rng: Random, n: int, count: int, least: int = 0) -> Edges:
+    return [(rng.randrange(least, n), rng.randrange(least, n)) for _ in range(count)]
 
 
 _JOINED = (
@@ -152,6 +158,7 @@ _JOINED = (
     Stratum(
         "above a hundred", lambda rng: _joined(rng, n := rng.randint(104, 130), _forest(rng, n, rng.randint(2, 12)))
     ),
+    Stratum("hundreds", lambda rng: (n := rng.randint(270, 300), _pairs(rng, n, 30, n - 40))),
     Stratum("a path", lambda rng: _joined(rng, n := rng.randint(8, 30), _path(n))),
     Stratum("a path of a hundred", lambda rng: _joined(rng, n := rng.randint(104, 140), _path(n))),
     Stratum("a path in order", lambda rng: (n := rng.randint(8, 60), _path(n))),
@@ -182,15 +189,25 @@ def _rho(rng: Random, tail: int, cycle: int, more: int = 0) -> tuple[Any, ...]:
     """Successors: a tail into a cycle, numbered at random, and nodes that lead into it; asked from the tail's start."""
     size = tail + cycle
     names = rng.sample(range(size + more), size + more)
+    if size > 60:
+        place = names.index(size + more - 1)
+        names[place], names[0] = names[0], names[place]
     xs = [0] * (size + more)
     for node in range(size + more):
         after = node + 1 if node + 1 < size else tail
-        xs[names[node]] = names[after if node < size else rng.randrange(size)]
+        xs[names[node]] = names[after if node < size else int(rng.random() * size)]
     return xs, names[0]
 
 
 def _at_random(rng: Random, size: int) -> tuple[Any, ...]:
     return [rng.randrange(size) for _ in range(size)], rng.randrange(size)
+
+
+def _from_the_last(rng: Random, size: int) -> tuple[Any, ...]:
+    """Two cycles of different lengths; the last node is on the longer one, the first ones are on the shorter."""
+    short = rng.randint(1, size // 3)
+    xs = [(x + 1) % short if x < short else x + 1 for x in range(size)]
+    return [*xs[:-1], short], size - 1
 
 
 _FOLLOWED = (
@@ -211,6 +228,7 @@ _FOLLOWED = (
     Stratum("a tail as long as the cycle", lambda rng: _rho(rng, n := rng.randint(3, 40), n)),
     Stratum("a tail and a cycle of a hundred", lambda rng: _rho(rng, rng.randint(104, 150), rng.randint(104, 150))),
     Stratum("in rising order", lambda rng: ([*range(1, n := rng.randint(9, 60)), rng.randrange(n)], 0), 2),
+    Stratum("from the last one", lambda rng: _from_the_last(rng, rng.randint(12, 40)), 2),
     Stratum("in falling order", lambda rng: ([rng.randint(1, 40), *range(60)], 60)),
 )
 

@@ -95,7 +95,8 @@ _PSEUDOPRIMES = (341, 561, 645, 1105, 1387, 1729, 2047, 2465, 2821, 3277, 4033, 
 """Composite numbers that Fermat's test (to base 2, or to every base) or Miller's to base 2 takes for primes."""
 
 _TESTED = (
-    Stratum("zero and one", lambda rng: (rng.randint(0, 1),)),
+    Stratum("zero", lambda rng: (0,)),
+    Stratum("one", lambda rng: (1,)),
     Stratum("two to ten", lambda rng: (rng.randint(2, 10),), 2),
     Stratum("primes to thirty", lambda rng: (_prime(2, 30, rng),)),
     Stratum("primes above thirty", lambda rng: (_prime(31, 99, rng),), 2),
@@ -128,9 +129,8 @@ _BASED = (
     Stratum("base ten", lambda rng: (_sized(rng, rng.randint(2, 30)), 10)),
     Stratum("bases of two digits", lambda rng: _digits_in(rng, rng.randint(11, 36), rng.randint(2, 9)), 2),
     Stratum("bases above 36", lambda rng: _digits_in(rng, rng.randint(37, 1000), rng.randint(2, 9)), 2),
-    Stratum(
-        "a large base", lambda rng: _digits_in(rng, 10 ** rng.randint(4, 9) + rng.randint(0, 9), rng.randint(2, 5))
-    ),
+    Stratum("a base beyond 2^16", lambda rng: _digits_in(rng, rng.randint(70_000, 10**6), rng.randint(2, 5))),
+    Stratum("a base beyond 10^6", lambda rng: _digits_in(rng, rng.randint(10**7, 10**10), rng.randint(2, 5))),
     Stratum("powers of the base", lambda rng: ((b := rng.randint(2, 12)) ** rng.randint(3, 40), b), 2),
     Stratum("one below a power", lambda rng: ((b := rng.randint(2, 12)) ** rng.randint(3, 40) - 1, b), 2),
     Stratum("zeros inside", lambda rng: ((b := rng.randint(2, 12)) ** rng.randint(5, 40) + 1, b)),

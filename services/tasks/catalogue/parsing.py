@@ -91,7 +91,7 @@ _NUMERALS = (
     Stratum("two digits", lambda rng: (_numeral(rng, 2),)),
     Stratum("three to nine digits", lambda rng: (_numeral(rng, rng.randint(3, 9)),), 2),
     Stratum("tens of digits, beyond 2^53", lambda rng: (_numeral(rng, rng.randint(18, 60)),)),
-    Stratum("above a hundred digits", lambda rng: (_numeral(rng, rng.randint(104, 300)),)),
+    Stratum("hundreds of digits", lambda rng: (_numeral(rng, rng.randint(260, 300)),)),
     Stratum("one digit, negative", lambda rng: ("-" + rng.choice("123456789"),)),
     Stratum("two to nine digits, negative", lambda rng: (_numeral(rng, rng.randint(2, 9), "-"),), 2),
     Stratum("beyond 2^53, negative", lambda rng: (_numeral(rng, rng.randint(18, 60), "-"),)),

@@ -6,7 +6,7 @@ from typing import Any
 from services.tasks.catalogue import draws
 from services.tasks.catalogue.problem import define
 from services.tasks.domain import Domain, Stratum
-from services.tasks.strata import INTS, MOST, far_below, few, lengths, lists, neighbours, signed
+from services.tasks.strata import INTS, MOST, alike, far_below, few, lengths, lists, neighbours, signed
 
 
 def _sorted_and_number(rng: Random) -> tuple[Any, ...]:
@@ -51,7 +51,7 @@ def _long(rng: Random) -> list[int]:
 _SORTED = (
     *lists(_sorted_needle),
     Stratum("hundreds, the last", lambda rng: (xs := _long(rng), xs[-1])),
-    Stratum("hundreds, in the second half", lambda rng: (xs := _long(rng), _late(rng, xs))),
+    Stratum("hundreds, near the end", lambda rng: (xs := _long(rng), rng.choice(xs[265:]))),
     Stratum("hundreds, between two", lambda rng: (xs := _long(rng), rng.choice(xs[150:]) + 1)),
     Stratum(
         "above all", lambda rng: (xs := sorted(signed(rng, rng.randint(100, 130))), xs[-1] + rng.randint(1, 10**12))
@@ -61,13 +61,14 @@ _SORTED = (
         "a run of equal ones", lambda rng: (xs := sorted(few(rng, rng.randint(40, 70))), rng.choice((xs[-1], 10**6)))
     ),
     Stratum("one of many beyond 2^53", lambda rng: (xs := sorted(neighbours(rng, 12)), rng.choice(xs[3:])), 2),
+    Stratum("zero above some", lambda rng: (sorted([*signed(rng, rng.randint(3, 30)), -5, -2, 3]), 0), 2),
 )
 
 
 def _first(rng: Random, count: int) -> tuple[Any, ...]:
-    """Distinct ints, and one of the second half."""
-    xs = list(dict.fromkeys(lengths(rng, count)))
-    return xs, rng.choice(xs[len(xs) // 2 :])
+    """Distinct ints, and one of the last twenty."""
+    xs = rng.sample(range(-9999, 9999), count)
+    return xs, rng.choice(xs[-20:])
 
 
 def _more_than_once(rng: Random, count: int) -> tuple[Any, ...]:
@@ -81,8 +82,8 @@ def _more_than_once(rng: Random, count: int) -> tuple[Any, ...]:
 
 _UNSORTED = (
     *lists(_needle),
-    Stratum("hundreds, once in the second half", lambda rng: _first(rng, rng.randint(MOST - 40, MOST))),
-    Stratum("above a hundred, once in the second half", lambda rng: _first(rng, rng.randint(104, 140))),
+    Stratum("hundreds, once near the end", lambda rng: _first(rng, rng.randint(MOST - 40, MOST))),
+    Stratum("above a hundred, once near the end", lambda rng: _first(rng, rng.randint(124, 140))),
     Stratum(
         "digits inside other ints",
         lambda rng: ([*rng.sample((12, 23, 31, 123, 321, -3, -12), 7), 1, 2, 3], rng.choice((1, 2, 3))),
@@ -92,6 +93,7 @@ _UNSORTED = (
     Stratum("more than once", lambda rng: _more_than_once(rng, rng.randint(30, 60))),
     Stratum("more than once in hundreds", lambda rng: _more_than_once(rng, rng.randint(260, MOST - 4))),
     Stratum("one of many beyond 2^53", lambda rng: (xs := neighbours(rng, 12), rng.choice(xs[3:9])), 2),
+    Stratum("one of many alike modulo 2^32 or 2^64", lambda rng: (xs := alike(rng, 9), rng.choice(xs[3:6]))),
 )
 
 
@@ -107,7 +109,10 @@ def _with_late_maximum(rng: Random, xs: list[int]) -> tuple[Any, ...]:
 
 _NOT_EMPTY = (
     *lists(lambda rng, xs: (xs,), least=1),
-    Stratum("a late maximum in hundreds", lambda rng: _with_late_maximum(rng, lengths(rng, rng.randint(280, MOST)))),
+    Stratum(
+        "a maximum near the end of hundreds", lambda rng: ([*lengths(rng, 270), *rng.sample(range(10**6, 10**7), 30)],)
+    ),
+    Stratum("a late maximum modulo 2^32 or 2^64", lambda rng: _with_late_maximum(rng, alike(rng, 9))),
     Stratum("a late maximum, all negative", lambda rng: _with_late_maximum(rng, [-x for x in range(5, 40, 3)])),
     Stratum("a late maximum far below zero", lambda rng: _with_late_maximum(rng, far_below(rng, 9))),
     Stratum("a late maximum beyond 2^53", lambda rng: _with_late_maximum(rng, neighbours(rng, 12)), 2),

@@ -90,7 +90,7 @@ _PAIRS = (
 
 def _below(rng: Random, count: int, n: int) -> tuple[Any, ...]:
     """`count` ints of range(n) with 0 and n - 1 among them (where there is room)."""
-    xs = [rng.randrange(n) for _ in range(count)] + [0, n - 1][:count]
+    xs = rng.choices(range(n), k=count) + [0, n - 1][:count]
     rng.shuffle(xs)
     return xs, n
 
@@ -115,6 +115,9 @@ _COUNTED = (
 
 _ORDERED = (
     Stratum("no order", lambda rng: (lengths(rng, rng.randint(3, 40)),)),
+    Stratum(
+        "equal ones apart", lambda rng: (rng.choice(([5, 4, 5], [2, 1, 2, 3], [3, 7, 3], [-1, -2, -1], [1, 0, 1])),)
+    ),
     Stratum("falling", lambda rng: (sorted(set(signed(rng, rng.randint(4, 40))), reverse=True),)),
     *lists(lambda rng, xs: (sorted(xs),)),
     Stratum("tens, the first two exchanged", lambda rng: _flawed(rng, lengths(rng, rng.randint(9, 40)), 0)),

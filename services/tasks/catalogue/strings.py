@@ -51,9 +51,9 @@ def _broken(rng: Random, count: int, alphabet: Sequence[str], pair: int) -> tupl
     return (s[:place] + other_than(rng, s[place], alphabet) + s[place + 1 :],)
 
 
-def _but_for_one(rng: Random, count: int, extra: str) -> tuple[Any, ...]:
+def _but_for_one(rng: Random, count: int, extra: str, alphabet: str = LETTERS) -> tuple[Any, ...]:
     """A palindrome to whoever leaves out one character, and only to them."""
-    (s,) = _mirrored(rng, text(rng, count, LETTERS), LETTERS)
+    (s,) = _mirrored(rng, text(rng, count, alphabet), alphabet)
     place = rng.randrange(1, count // 2)
     return (s[:place] + rng.choice(extra) + s[place:],)
 
@@ -77,8 +77,10 @@ _PALINDROMES = (
     ),
     Stratum("other scripts, one pair differs", lambda rng: _broken(rng, rng.randint(4, 20), OTHERS, rng.randrange(9))),
     Stratum("beyond 16 bits, one pair differs", lambda rng: _broken(rng, rng.randint(4, 20), ASTRAL, rng.randrange(9))),
-    Stratum("but for a mark", lambda rng: _but_for_one(rng, rng.randint(6, 30), MARKS), 2),
+    Stratum("but for a mark", lambda rng: _but_for_one(rng, rng.randint(6, 30), MARKS)),
+    Stratum("but for a blank", lambda rng: _but_for_one(rng, rng.randint(6, 30), " ")),
     Stratum("but for a digit", lambda rng: _but_for_one(rng, rng.randint(6, 30), "0123456789")),
+    Stratum("but for a capital", lambda rng: _but_for_one(rng, 2 * rng.randint(3, 15), "ABC", "abcxyz")),
     Stratum("but for upper case", _of_two_cases),
     Stratum("a word twice", lambda rng: (text(rng, rng.randint(5, 20), LETTERS) * 2,)),
 )
@@ -115,6 +117,7 @@ _PARTS = (
     Stratum("like ones", lambda rng: _planted(rng, rng.randint(4, 8), rng.randint(2, 6), LETTERS), 2),
     Stratum("a long one", lambda rng: _planted(rng, rng.randint(18, 34), rng.randint(2, 4), LETTERS)),
     Stratum("like ones of other scripts", lambda rng: _planted(rng, 4, rng.randint(2, 6), OTHERS)),
+    Stratum("a blank at its end", lambda rng: ("a a b ab a" * rng.randint(1, 9), rng.choice(("a ", " a", "b ")))),
     Stratum("of another case", lambda rng: ("abAB" * rng.randint(2, 9) + "Ab", rng.choice(("ab", "AB", "Ab", "bA")))),
     Stratum(
         "a pattern to others",
