@@ -37,6 +37,17 @@ def alike(rng: Random, count: int) -> list[int]:
     return [low + step * k for k in rng.sample(range(-count, count), count - 1) if k] + [low]
 
 
+def last_digits_alike(rng: Random, count: int) -> list[int]:
+    """Distinct ints of one sign that end in the same six digits."""
+    low, step = rng.randint(0, 9), rng.choice((-1, 1)) * 10**6
+    return [low * (1 if step > 0 else -1) + step * k for k in rng.sample(range(2 * count), count)]
+
+
+def another(x: int) -> int:
+    """An equal int that is another object (where Python keeps no single one): `is` does not find it."""
+    return x + 1 - 1
+
+
 def neighbours(rng: Random, count: int, sign: int = 0) -> list[int]:
     """Distinct ints so close to each other and so large that floats cannot tell them apart."""
     base = (sign or rng.choice((-1, 1))) * rng.choice(_BASES)
@@ -80,6 +91,7 @@ def lists(shape: Shape, least: int = 0, most: int = MOST) -> tuple[Stratum, ...]
         "few values": lambda rng: few(rng, rng.randint(20, 40)),
         "one to six digits": lambda rng: lengths(rng, rng.randint(9, 15)),
         "alike modulo 2^32 or 2^64": lambda rng: alike(rng, rng.randint(8, 16)),
+        "alike in their last digits": lambda rng: last_digits_alike(rng, rng.randint(8, 16)),
         "beyond 2^53": lambda rng: neighbours(rng, rng.randint(9, 17)),
         "far below zero": lambda rng: far_below(rng, rng.randint(3, 9)),
     }

@@ -38,6 +38,12 @@ _WAYS = (
     Stratum("two coins", lambda rng: (sorted(rng.sample(range(2, 20), 2)), rng.randint(20, 120)), 2),
     Stratum("three coins", lambda rng: (sorted(rng.sample(range(1, 10), 3)), rng.randint(10, 40)), 3),
     Stratum("three coins, a hundred", lambda rng: ([2, 5, 10], rng.randint(100, 130))),
+    Stratum("three coins, hundreds", lambda rng: ([2, 5, 10], rng.randint(256, 300)), 2),
+    Stratum(
+        "a coin of hundreds",
+        lambda rng: ([rng.randint(3, 9), x := rng.randint(256, 270)], x + rng.choice((0, 10, 20, 30))),
+        2,
+    ),
     Stratum(
         "four to six coins", lambda rng: (sorted(rng.sample(range(2, 16), rng.randint(4, 6))), rng.randint(20, 40)), 2
     ),

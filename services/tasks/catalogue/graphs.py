@@ -98,7 +98,8 @@ _REACHED = (
     Stratum("a chain, from its middle", lambda rng: _renamed(rng, _chain(n := rng.randint(9, 40)), n // 2)),
     Stratum("a chain in falling order", lambda rng: (n := rng.randint(20, 60), ([[], *([x] for x in range(n))], n))[1]),
     Stratum("a ring", lambda rng: _renamed(rng, _ring(rng.randint(3, 60)))),
-    Stratum("a star", lambda rng: _renamed(rng, _star(rng.randint(12, 110)))),
+    Stratum("a star", lambda rng: _renamed(rng, _star(rng.randint(22, 60)))),
+    Stratum("a star of a hundred", lambda rng: _renamed(rng, _star(rng.randint(104, 120))), 2),
     Stratum("two ways to most", lambda rng: _renamed(rng, _grid(rng.randint(3, 9), rng.randint(3, 9))), 2),
     Stratum("a tree", lambda rng: _renamed(rng, _tree(rng, rng.randint(15, 60)))),
     Stratum("all in one round", lambda rng: _renamed(rng, [rng.sample(range(20), 20) for _ in range(20)])),
@@ -152,11 +153,12 @@ def _pairs(rng: Random, n: int, count: int, least: int = 0) -> Edges:
 _JOINED = (
     Stratum("one node", lambda rng: (1, rng.choice(([], [(0, 0)])))),
     Stratum("two nodes", lambda rng: (2, rng.choice(([], [(0, 1)], [(1, 0)], [(1, 1)], [(0, 1), (1, 0)])))),
-    Stratum("no edges", lambda rng: (rng.randint(2, 300), [])),
+    Stratum("no edges", lambda rng: (rng.choice((rng.randint(2, 99), 256)), [])),
+    Stratum("no edges, hundreds", lambda rng: (rng.randint(257, 300), [])),
     Stratum("few", lambda rng: (n := rng.randint(3, 9), _pairs(rng, n, rng.randint(2, 9))), 3),
     Stratum("tens", lambda rng: (n := rng.randint(12, 40), _pairs(rng, n, rng.randint(9, 40))), 3),
     Stratum(
-        "above a hundred", lambda rng: _joined(rng, n := rng.randint(104, 130), _forest(rng, n, rng.randint(2, 12)))
+        "above a hundred", lambda rng: _joined(rng, n := rng.randint(132, 150), _forest(rng, n, rng.randint(2, 12))), 2
     ),
     Stratum("hundreds", lambda rng: (n := rng.randint(270, 300), _pairs(rng, n, 30, n - 40))),
     Stratum("a path", lambda rng: _joined(rng, n := rng.randint(8, 30), _path(n))),
@@ -205,7 +207,7 @@ def _at_random(rng: Random, size: int) -> tuple[Any, ...]:
 
 def _from_the_last(rng: Random, size: int) -> tuple[Any, ...]:
     """Two cycles of different lengths; the last node is on the longer one, the first ones are on the shorter."""
-    short = rng.randint(1, size // 3)
+    short = rng.randint(22, 26)
     xs = [(x + 1) % short if x < short else x + 1 for x in range(size)]
     return [*xs[:-1], short], size - 1
 
@@ -228,7 +230,7 @@ _FOLLOWED = (
     Stratum("a tail as long as the cycle", lambda rng: _rho(rng, n := rng.randint(3, 40), n)),
     Stratum("a tail and a cycle of a hundred", lambda rng: _rho(rng, rng.randint(104, 150), rng.randint(104, 150))),
     Stratum("in rising order", lambda rng: ([*range(1, n := rng.randint(9, 60)), rng.randrange(n)], 0), 2),
-    Stratum("from the last one", lambda rng: _from_the_last(rng, rng.randint(12, 40)), 2),
+    Stratum("from the last one", lambda rng: _from_the_last(rng, rng.randint(55, 70)), 2),
     Stratum("in falling order", lambda rng: ([rng.randint(1, 40), *range(60)], 60)),
 )
 

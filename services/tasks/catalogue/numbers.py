@@ -1,5 +1,6 @@
 """Numbers: divisors, digits, powers and recurrences."""
 
+import math
 from random import Random
 from typing import Any
 
@@ -91,7 +92,7 @@ def _prime(least: int, most: int, rng: Random) -> int:
             return n
 
 
-_PSEUDOPRIMES = (341, 561, 645, 1105, 1387, 1729, 2047, 2465, 2821, 3277, 4033, 4681, 6601, 8321, 15841, 29341, 42799)
+_PSEUDOPRIMES = (341, 561, 645, 1105, 1387, 1729, 2047, 2465, 2821, 3277, 4033, 4681, 6601, 8321, 15841, 29341)
 """Composite numbers that Fermat's test (to base 2, or to every base) or Miller's to base 2 takes for primes."""
 
 _TESTED = (
@@ -102,18 +103,28 @@ _TESTED = (
     Stratum("primes above thirty", lambda rng: (_prime(31, 99, rng),), 2),
     Stratum("primes of three digits", lambda rng: (_prime(100, 999, rng),), 2),
     Stratum("primes of four digits", lambda rng: (_prime(1000, 9999, rng),)),
-    Stratum("primes of five digits", lambda rng: (_prime(40000, 50000, rng),)),
+    Stratum("primes of five digits", lambda rng: (_prime(33000, 40000, rng),)),
     Stratum("to a hundred", lambda rng: (rng.randint(31, 100),), 2),
-    Stratum("to fifty thousand", lambda rng: (rng.randint(1000, 50000),)),
+    Stratum("to forty thousand", lambda rng: (rng.randint(1000, 40000),)),
     Stratum("squares of small primes", lambda rng: (_prime(2, 13, rng) ** 2,)),
-    Stratum("squares of primes", lambda rng: (_prime(17, 223, rng) ** 2,)),
+    Stratum("squares of primes", lambda rng: (_prime(17, 199, rng) ** 2,)),
     Stratum("two primes of two digits", lambda rng: (_prime(37, 99, rng) * _prime(37, 99, rng),), 2),
-    Stratum("two primes of three digits", lambda rng: (_prime(101, 223, rng) * _prime(101, 223, rng),), 2),
-    Stratum("three primes", lambda rng: (_prime(11, 36, rng) * _prime(11, 36, rng) * _prime(11, 36, rng),)),
-    Stratum("twice a prime", lambda rng: (2 * _prime(50, 25000, rng),)),
+    Stratum("two primes of three digits", lambda rng: (_prime(101, 199, rng) * _prime(101, 199, rng),), 2),
+    Stratum("three primes", lambda rng: (_prime(11, 31, rng) * _prime(11, 31, rng) * _prime(11, 31, rng),)),
+    Stratum("twice a prime", lambda rng: (2 * _prime(50, 20000, rng),)),
     Stratum("odd, with a small divisor", lambda rng: (rng.choice((3, 5, 7)) * (2 * rng.randint(20, 3000) + 1),)),
     Stratum("taken for primes by some tests", lambda rng: (rng.choice(_PSEUDOPRIMES),), 3),
 )
+
+
+def _power(rng: Random, below: bool) -> tuple[Any, ...]:
+    """A power of a base that floats take for less than it is, or one below a power that they take for the power."""
+    while True:
+        b, k = rng.randint(2, 12), rng.randint(3, 40)
+        n = b**k - (not below)
+        if (math.log(n) / math.log(b) < k) == below:
+            return n, b
+
 
 _BASED = (
     Stratum("zero", lambda rng: (0, rng.randint(2, 40))),
@@ -130,9 +141,11 @@ _BASED = (
     Stratum("bases of two digits", lambda rng: _digits_in(rng, rng.randint(11, 36), rng.randint(2, 9)), 2),
     Stratum("bases above 36", lambda rng: _digits_in(rng, rng.randint(37, 1000), rng.randint(2, 9)), 2),
     Stratum("a base beyond 2^16", lambda rng: _digits_in(rng, rng.randint(70_000, 10**6), rng.randint(2, 5))),
-    Stratum("a base beyond 10^6", lambda rng: _digits_in(rng, rng.randint(10**7, 10**10), rng.randint(2, 5))),
+    Stratum("a base beyond 2^31", lambda rng: _digits_in(rng, rng.randint(10**10, 10**12), rng.randint(2, 5))),
     Stratum("powers of the base", lambda rng: ((b := rng.randint(2, 12)) ** rng.randint(3, 40), b), 2),
     Stratum("one below a power", lambda rng: ((b := rng.randint(2, 12)) ** rng.randint(3, 40) - 1, b), 2),
+    Stratum("powers whose logarithm is low", lambda rng: _power(rng, below=True), 2),
+    Stratum("one below powers whose logarithm is not", lambda rng: _power(rng, below=False), 2),
     Stratum("zeros inside", lambda rng: ((b := rng.randint(2, 12)) ** rng.randint(5, 40) + 1, b)),
     Stratum("around 2^31", lambda rng: (2**31 + rng.randint(-1, 1), rng.randint(2, 16))),
     Stratum("beyond 2^53", lambda rng: (10**18 + rng.randint(1, 10**6), rng.randint(2, 16)), 2),
@@ -200,7 +213,7 @@ def is_prime(n):
 """,
         _small,
         Domain(
-            "n: an int from 0 to 50000. The answer is whether n is a prime number; 0 and 1 are none.",
+            "n: an int from 0 to 40000. The answer is whether n is a prime number; 0 and 1 are none.",
             _TESTED,
         ),
     ),
@@ -217,7 +230,7 @@ def to_base(n, b):
 """,
         _number_and_base,
         Domain(
-            "n: an int from 0 up, of at most 300 digits in base b; b: an int from 2 to 10^10. The answer is the list "
+            "n: an int from 0 up, of at most 300 digits in base b; b: an int from 2 to 10^12. The answer is the list "
             "of the digits of n in base b, as ints from 0 to b - 1, the highest first and not 0, but for [0] where n "
             "is 0.",
             _BASED,

@@ -65,7 +65,7 @@ _BALANCED = (
     Stratum("deep, one not opened", lambda rng: ("(" * (n := rng.randint(7, 120)) + ")" * (n + 1),)),
     Stratum("side by side", lambda rng: ("()" * rng.randint(7, 150),)),
     Stratum(
-        "closed before opened", lambda rng: (_good(rng, rng.randint(0, 9)) + ")(" + _good(rng, rng.randint(0, 9)),)
+        "closed before opened", lambda rng: (_good(rng, rng.randint(1, 9)) + ")(" + _good(rng, rng.randint(1, 9)),), 2
     ),
     Stratum("as many of both, wrong at the end", lambda rng: (_good(rng, rng.randint(3, 60)) + "())(",)),
     Stratum("as many of both, wrong at the start", lambda rng: (")(" + _good(rng, rng.randint(3, 60)),)),
@@ -105,6 +105,8 @@ _NUMERALS = (
     ),
     Stratum("a letter at the front", lambda rng: (rng.choice(LETTERS) + _numeral(rng, rng.randint(1, 5)),)),
     Stratum("a letter inside", lambda rng: _spoilt(rng, rng.choice(LETTERS))),
+    Stratum("a capital", lambda rng: (rng.choice(LETTERS).upper(),), 2),
+    Stratum("capitals only", lambda rng: (text(rng, rng.randint(2, 6), "ABCDEFXYZ"),)),
     Stratum("letters only", lambda rng: (rng.choice(("", "-")) + text(rng, rng.randint(1, 6), LETTERS),)),
     Stratum("a minus inside", lambda rng: _spoilt(rng, rng.choice(("-", "--")))),
     Stratum("a minus at the end", lambda rng: (_numeral(rng, rng.randint(1, 5)) + "-",)),
@@ -154,6 +156,7 @@ _FIELDS = (
         "marks that are patterns to others", lambda rng: _separated(rng, _of_any(rng, ".*+?^$()[]{}\\"), LETTERS, 6), 2
     ),
     Stratum("a letter", lambda rng: _separated(rng, _of_any(rng, "abxyz"), LETTERS, rng.randint(2, 9)), 2),
+    Stratum("a capital", lambda rng: _separated(rng, _of_any(rng, "ABXYZ"), LETTERS, rng.randint(3, 9)), 2),
     Stratum("a digit", lambda rng: _separated(rng, _of_any(rng, "0123456789"), "0123456789", rng.randint(2, 9))),
     Stratum("of other scripts", lambda rng: _separated(rng, _of_any(rng, OTHERS), OTHERS, rng.randint(2, 9))),
     Stratum("beyond 16 bits", lambda rng: _separated(rng, _of_any(rng, "😀🐍𝔘𐍈"), ASTRAL, rng.randint(2, 9))),

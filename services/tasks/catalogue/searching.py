@@ -6,7 +6,19 @@ from typing import Any
 from services.tasks.catalogue import draws
 from services.tasks.catalogue.problem import define
 from services.tasks.domain import Domain, Stratum
-from services.tasks.strata import INTS, MOST, alike, far_below, few, lengths, lists, neighbours, signed
+from services.tasks.strata import (
+    INTS,
+    MOST,
+    alike,
+    another,
+    far_below,
+    few,
+    last_digits_alike,
+    lengths,
+    lists,
+    neighbours,
+    signed,
+)
 
 
 def _sorted_and_number(rng: Random) -> tuple[Any, ...]:
@@ -37,7 +49,7 @@ def _late(rng: Random, xs: list[int]) -> int:
 
 
 def _needle(rng: Random, xs: list[int]) -> tuple[Any, ...]:
-    return xs, _late(rng, xs) if rng.random() < 0.7 else _absent(rng, xs)
+    return xs, another(_late(rng, xs) if rng.random() < 0.7 else _absent(rng, xs))
 
 
 def _sorted_needle(rng: Random, xs: list[int]) -> tuple[Any, ...]:
@@ -48,11 +60,25 @@ def _long(rng: Random) -> list[int]:
     return sorted(lengths(rng, rng.randint(MOST - 40, MOST)))
 
 
+def _after_nine_halvings(rng: Random) -> tuple[Any, ...]:
+    """Hundreds of ascending ints, and one whose place a binary search does not know before its ninth round."""
+    xs = sorted(rng.sample(range(-9999, 9999), rng.randint(300, MOST)))
+    while True:
+        x, i, j, rounds, up = rng.choice(xs) + rng.randint(0, 1), 0, len(xs), 0, False
+        while i < j:
+            k, rounds = (i + j) // 2, rounds + 1
+            up = xs[k] < x
+            i, j = (k + 1, j) if up else (i, k)
+        if rounds > 8 and up:
+            return xs, x
+
+
 _SORTED = (
     *lists(_sorted_needle),
     Stratum("hundreds, the last", lambda rng: (xs := _long(rng), xs[-1])),
     Stratum("hundreds, near the end", lambda rng: (xs := _long(rng), rng.choice(xs[265:]))),
     Stratum("hundreds, between two", lambda rng: (xs := _long(rng), rng.choice(xs[150:]) + 1)),
+    Stratum("hundreds, after nine halvings", _after_nine_halvings, 2),
     Stratum(
         "above all", lambda rng: (xs := sorted(signed(rng, rng.randint(100, 130))), xs[-1] + rng.randint(1, 10**12))
     ),
@@ -65,10 +91,10 @@ _SORTED = (
 )
 
 
-def _first(rng: Random, count: int) -> tuple[Any, ...]:
-    """Distinct ints, and one of the last twenty."""
+def _once(rng: Random, count: int, end: bool) -> tuple[Any, ...]:
+    """Distinct ints, and one of the last twenty or of the first."""
     xs = rng.sample(range(-9999, 9999), count)
-    return xs, rng.choice(xs[-20:])
+    return xs, another(rng.choice(xs[-20:] if end else xs[:20]))
 
 
 def _more_than_once(rng: Random, count: int) -> tuple[Any, ...]:
@@ -77,13 +103,18 @@ def _more_than_once(rng: Random, count: int) -> tuple[Any, ...]:
     xs = signed(rng, count)
     for place in rng.sample(range(count // 4, count - 2), rng.randint(2, 4)):
         xs[place] = x
-    return [0, *xs, 1], x
+    return [0, *xs, 1], another(x)
 
 
 _UNSORTED = (
     *lists(_needle),
-    Stratum("hundreds, once near the end", lambda rng: _first(rng, rng.randint(MOST - 40, MOST))),
-    Stratum("above a hundred, once near the end", lambda rng: _first(rng, rng.randint(124, 140))),
+    Stratum("hundreds, once near the end", lambda rng: _once(rng, rng.randint(MOST - 40, MOST), True)),
+    Stratum("hundreds, once near the start", lambda rng: _once(rng, rng.randint(MOST - 40, MOST), False)),
+    Stratum("above a hundred, once near the end", lambda rng: _once(rng, rng.randint(124, 140), True)),
+    Stratum("above a hundred, once near the start", lambda rng: _once(rng, rng.randint(124, 140), False)),
+    Stratum(
+        "one of many that end alike", lambda rng: (xs := last_digits_alike(rng, 12), another(rng.choice(xs[4:8]))), 2
+    ),
     Stratum(
         "digits inside other ints",
         lambda rng: ([*rng.sample((12, 23, 31, 123, 321, -3, -12), 7), 1, 2, 3], rng.choice((1, 2, 3))),
@@ -92,8 +123,8 @@ _UNSORTED = (
     Stratum("absent, with its digits there", lambda rng: ([12, 31, -2, 23], rng.choice((1, 2, 3, 123, 22)))),
     Stratum("more than once", lambda rng: _more_than_once(rng, rng.randint(30, 60))),
     Stratum("more than once in hundreds", lambda rng: _more_than_once(rng, rng.randint(260, MOST - 4))),
-    Stratum("one of many beyond 2^53", lambda rng: (xs := neighbours(rng, 12), rng.choice(xs[3:9])), 2),
-    Stratum("one of many alike modulo 2^32 or 2^64", lambda rng: (xs := alike(rng, 9), rng.choice(xs[3:6]))),
+    Stratum("one of many beyond 2^53", lambda rng: (xs := neighbours(rng, 12), another(rng.choice(xs[3:9]))), 2),
+    Stratum("one of many alike modulo 2^32 or 2^64", lambda rng: (xs := alike(rng, 9), another(rng.choice(xs[3:6])))),
 )
 
 

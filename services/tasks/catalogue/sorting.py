@@ -6,7 +6,7 @@ from typing import Any
 from services.tasks.catalogue import draws
 from services.tasks.catalogue.problem import define
 from services.tasks.domain import Domain, Stratum
-from services.tasks.strata import INTS, MOST, few, lengths, lists, neighbours, signed
+from services.tasks.strata import INTS, MOST, alike, few, lengths, lists, neighbours, signed
 
 
 def _list(rng: Random) -> tuple[Any, ...]:
@@ -116,7 +116,7 @@ _COUNTED = (
 _ORDERED = (
     Stratum("no order", lambda rng: (lengths(rng, rng.randint(3, 40)),)),
     Stratum(
-        "equal ones apart", lambda rng: (rng.choice(([5, 4, 5], [2, 1, 2, 3], [3, 7, 3], [-1, -2, -1], [1, 0, 1])),)
+        "equal ones apart", lambda rng: (rng.choice(([5, 4, 5], [2, 1, 2, 3], [3, 7, 3], [-1, -2, -1], [1, 0, 1])),), 2
     ),
     Stratum("falling", lambda rng: (sorted(set(signed(rng, rng.randint(4, 40))), reverse=True),)),
     *lists(lambda rng, xs: (sorted(xs),)),
@@ -126,6 +126,7 @@ _ORDERED = (
     Stratum("hundreds, the last two exchanged", lambda rng: _flawed(rng, lengths(rng, rng.randint(260, MOST)), -1)),
     Stratum("hundreds, two exchanged", lambda rng: _flawed(rng, lengths(rng, 300), rng.randint(110, 290))),
     Stratum("beyond 2^53, two exchanged", lambda rng: _flawed(rng, neighbours(rng, 12), rng.randrange(11)), 2),
+    Stratum("alike modulo 2^64, two exchanged", lambda rng: _flawed(rng, alike(rng, 9), rng.randrange(7)), 2),
     Stratum("equal ones, two exchanged", lambda rng: _flawed(rng, few(rng, rng.randint(20, 40)), rng.randrange(40))),
     Stratum("all negative, two exchanged", lambda rng: _flawed(rng, list(range(-60, -20, 3)), rng.randrange(13))),
     Stratum("a rise from end to end, not in between", lambda rng: ([-500, *signed(rng, rng.randint(8, 60)), 500],)),

@@ -105,10 +105,17 @@ def _planted(rng: Random, size: int, times: int, alphabet: Sequence[str]) -> tup
     return p + "".join(middle) + p, p
 
 
+def _planted_late(rng: Random, size: int) -> tuple[Any, ...]:
+    """A long piece twice, and one that differs from it in one of the last characters."""
+    p = text(rng, size, LETTERS)
+    place = rng.randrange(size - 4, size)
+    return p + p[:place] + other_than(rng, p[place], LETTERS) + p[place + 1 :] + p, p
+
+
 _PARTS = (
     *texts(_with_part),
     Stratum("one character again and again", lambda rng: ("a" * rng.randint(5, 40), "a" * rng.randint(2, 5))),
-    Stratum("hundreds of one character", lambda rng: ("b" * rng.randint(260, MOST), "b" * rng.randint(1, 60))),
+    Stratum("hundreds of one character", lambda rng: ("b" * rng.randint(280, MOST), "b" * rng.randint(1, 20))),
     Stratum("overlapping", lambda rng: ("ab" * rng.randint(4, 30) + "a", rng.choice(("aba", "abab", "babab")))),
     Stratum("longer than the text", lambda rng: (text(rng, rng.randint(0, 9)), text(rng, rng.randint(10, 20)))),
     Stratum("the text itself", lambda rng: (s := text(rng, rng.randint(1, 40), LETTERS), s)),
@@ -116,6 +123,8 @@ _PARTS = (
     Stratum("only at the start", lambda rng: ((p := text(rng, 3)) + "x" * rng.randint(3, 200), p)),
     Stratum("like ones", lambda rng: _planted(rng, rng.randint(4, 8), rng.randint(2, 6), LETTERS), 2),
     Stratum("a long one", lambda rng: _planted(rng, rng.randint(18, 34), rng.randint(2, 4), LETTERS)),
+    Stratum("a longer one", lambda rng: _planted_late(rng, rng.randint(55, 60)), 2),
+    Stratum("with digits and blanks", lambda rng: _planted(rng, 6, rng.randint(3, 6), "0123456789 "), 2),
     Stratum("like ones of other scripts", lambda rng: _planted(rng, 4, rng.randint(2, 6), OTHERS)),
     Stratum("a blank at its end", lambda rng: ("a a b ab a" * rng.randint(1, 9), rng.choice(("a ", " a", "b ")))),
     Stratum("of another case", lambda rng: ("abAB" * rng.randint(2, 9) + "Ab", rng.choice(("ab", "AB", "Ab", "bA")))),
@@ -200,12 +209,14 @@ _SHIFTED = (
     Stratum("27 to 51", _shifted(lambda rng: rng.randint(27, 51))),
     Stratum("53 to 77", _shifted(lambda rng: rng.randint(53, 77))),
     Stratum("78 to 130", _shifted(lambda rng: rng.randint(79, 103))),
-    Stratum("hundreds round", _shifted(lambda rng: 26 * rng.randint(5, 90) + rng.randint(1, 25))),
+    Stratum("hundreds round", _shifted(lambda rng: 26 * rng.randint(5, 90) + rng.randint(1, 25)), 4),
     Stratum("-1 to -25", _shifted(lambda rng: -rng.randint(1, 25)), 2),
     Stratum("-26", _shifted(lambda rng: -26)),
     Stratum("below -26", _shifted(lambda rng: -rng.choice((rng.randint(27, 51), rng.randint(53, 99999))))),
-    Stratum("beyond 2^31", _shifted(lambda rng: rng.choice((-1, 1)) * (2**32 + rng.randint(0, 25)))),
-    Stratum("beyond 2^53", _shifted(lambda rng: rng.choice((-1, 1)) * (10**18 - rng.randint(0, 25)))),
+    Stratum("beyond 2^31", _shifted(lambda rng: 2**32 + rng.randint(0, 25)), 2),
+    Stratum("beyond 2^53", _shifted(lambda rng: 10**18 - rng.randint(0, 25)), 2),
+    Stratum("below -2^31", _shifted(lambda rng: -(2**32) - rng.randint(0, 25)), 2),
+    Stratum("below -2^53", _shifted(lambda rng: -(10**18) + rng.randint(0, 25)), 2),
 )
 
 PROBLEMS = (
