@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 
 ROUNDS = (1, 2, 3, 5, 7, 10, 20, 50, 100)
 LEVELS = (2, 3, 5, 10, 20)
 
 _CUT = """
-def _cut(items, most):
+def _cut(most, items):
     for number, item in enumerate(items):
         if number >= most:
             return
@@ -69,16 +70,14 @@ def changed(source: str) -> Iterator[tuple[str, str, str, int, int]]:
     module = ast.parse(source)
     for number, loop in enumerate(_loops(module)):
         for most in ROUNDS:
-            text = _CUT + ast.unparse(
-                _with_loop(module, number, lambda items, most=most: _call("_cut", items, most), most)
-            )
-            yield "rounds", f"{_named(loop)} ends after {_times(most)}", text + "\n", number, most
+            tree = _with_loop(module, number, partial(_call, "_cut", most), most)
+            yield "rounds", f"{_named(loop)} ends after {_times(most)}", _joined(_CUT, tree), number, most
     for name in _recursive(module):
         for most in LEVELS:
-            text = _DEEP + ast.unparse(_shallow(module, name, most)) + "\n"
+            text = _joined(_DEEP, _shallow(module, name, most))
             yield "depth", f"{name} calls itself {most} levels deep at most", text, -1, 0
     for what, tree in _text_orders(module):
-        yield "text order", what, _TEXT + ast.unparse(tree) + "\n", -1, 0
+        yield "text order", what, _joined(_TEXT, tree), -1, 0
     for what, tree in _float_divisions(module):
         yield "floats", what, ast.unparse(tree) + "\n", -1, 0
 
@@ -88,8 +87,15 @@ def counting(source: str, entry: str) -> str:
     module = ast.parse(source)
     loops = len(_loops(module))
     for number in range(loops):
-        module = _with_loop(module, number, lambda items, number=number: _call("_counted", number, items), None, number)
+        module = _with_loop(module, number, partial(_call, "_counted", number), None, number)
     return ast.unparse(module) + _COUNTED.format(loops=loops, entry=entry)
+
+
+def _joined(helpers: str, tree: ast.Module) -> str:
+    """The program with helpers before everything but what must come first."""
+    first = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    rest = [node for node in tree.body if node not in first]
+    return ast.unparse(ast.Module([*first, *ast.parse(helpers).body, *rest], [])) + "\n"
 
 
 def _loops(module: ast.AST) -> list[ast.AST]:
@@ -152,8 +158,9 @@ def _shallow(module: ast.Module, name: str, most: int) -> ast.Module:
     tree = copy.deepcopy(module)
     for node in ast.walk(tree):
         for field in ("body", "orelse", "finalbody"):
-            block = getattr(node, field, None)
-            for at, item in enumerate(block if isinstance(block, list) else []):
+            found = getattr(node, field, None)
+            block: list[ast.AST] = found if isinstance(found, list) else []
+            for at, item in enumerate(block):
                 if isinstance(item, ast.FunctionDef) and item.name == name:
                     block[at + 1 : at + 1] = ast.parse(f"{name} = _deep({name}, {most})").body
                     return tree

@@ -209,7 +209,7 @@ class _Surveyor:
     def _try(self, mutant: DomainMutant) -> tuple[str, float, Living | None]:
         """(state, upper bound on p where it is killed, what lives)."""
         if mutant.over != "answer" and self._bench.load(mutant.source, self._entry) is not None:
-            return "killed", 0.0, None
+            return "undecided", 0.0, None
         asked = _Asked()
         if self._fixed:
             return self._try_fixed(mutant, asked)

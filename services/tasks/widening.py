@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 LONGER = (12, 60, 120, 260)
@@ -25,11 +26,19 @@ def _widened(value: Any) -> Iterator[Any]:
             yield sorted(longer) if type(value) is list and _in_order(value) else longer
     if type(value) is str and _DIGITS.search(value):
         for count in (2, 4, 10, 18):
-            yield _DIGITS.sub(lambda found, count=count: (found[0] * count)[:count], value)
+            yield _DIGITS.sub(partial(_longer, count), value)
     for amount in LARGER:
-        changed = _mapped(value, lambda x, amount=amount: x + amount if x >= 0 else x - amount)
+        changed = _mapped(value, partial(_larger, amount))
         if changed != value:
             yield changed
+
+
+def _longer(count: int, digits: re.Match[str]) -> str:
+    return (digits[0] * count)[:count]
+
+
+def _larger(amount: int, x: int) -> int:
+    return x + amount if x >= 0 else x - amount
 
 
 def _in_order(value: list[Any]) -> bool:

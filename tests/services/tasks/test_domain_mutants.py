@@ -146,6 +146,15 @@ def test_every_mutant_of_the_catalogue_defines_the_entry_and_is_right_where_its_
                 assert Outcome(namespace[problem.entry](*given), args_after=given) == right, mutant.what
 
 
+def test_what_must_come_first_in_a_module_does() -> None:
+    source = '"""A module."""\nfrom __future__ import annotations\n\nONE = 1\n' + COUNT + SMALLEST + DOWN
+    cases = cases_of(COUNT, [(3,), (4,)])
+    for mutant in domain_mutants(source, "count", cases):
+        compile(mutant.source, mutant.what, "exec")
+    with Bench() as bench:
+        assert bench.load(counting(source, "count"), TELL) is None
+
+
 def test_rounds_are_those_of_every_loop() -> None:
     source = (
         "def f(xs):\n    n = 0\n    for x in xs:\n        while x > 0:\n            x -= 1\n            n += 1\n"
