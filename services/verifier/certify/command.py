@@ -261,7 +261,7 @@ def _print_table(found: Sequence[Certificate]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("problem", "certified", "mutants", "domain mutants", "flakes <", "reference runs", "CPU p99"):
+    for heading in ("problem", "certified", "mutants", "domain", "flakes <", "reference runs", "CPU p99"):
         table.add_column(heading, no_wrap=True)
     pools = {certificate.pool.digest: certificate.pool for certificate in found}
     for digest, pool in sorted(pools.items(), key=lambda item: item[1].problem):
