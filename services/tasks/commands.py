@@ -98,6 +98,8 @@ def show_task(
     for path, text in fixture.base_tree.items():
         console.print(Text(path, style="dim"))
         console.print(Syntax(text, "python", line_numbers=True, background_color="default"))
+    if fixture.domain:
+        console.print(Text(fixture.domain))
     console.print(Text(fixture.first_failure))
     for example in fixture.public_checks:
         console.print(Text(f"  {fixture.entry}({feedback.arguments(example.args)}) -> {_answer(example.expected)}"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from services.tasks import domain_cuts
-from services.tasks.domain_rules import HELPERS, Case, Rule, after_rules, rules
+from services.tasks.domain_rules import HELPERS, Case, Rule, after_rules, error_rules, rules
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class DomainMutant:
     """A program that is the reference but where its `measure` is beyond `beyond` ("": nobody knows where).
 
     The measure is an expression over `args`, over the right `answer` (then `after`, another, is what this program says
-    instead), or the number of a loop of `domain_cuts.counting` whose rounds count: `over` says which. Measures and
-    `after` are ours and take plain values: a trusted process may evaluate them.
+    instead), the number of a loop of `domain_cuts.counting` whose rounds count, or whether the call must raise (`error`):
+    `over` says which. Measures and `after` are ours and take plain values: a trusted process may evaluate them.
     """
 
     kind: str
@@ -31,7 +31,7 @@ class DomainMutant:
     source: str
     measure: str = ""
     beyond: int = 0
-    over: Literal["args", "answer", "rounds"] = "args"
+    over: Literal["args", "answer", "rounds", "error"] = "args"
     after: str = ""
 
 
@@ -43,6 +43,7 @@ def domain_mutants(source: str, entry: str, cases: Sequence[Case], shown: Sequen
     """
     found = [_program(source, entry, rule) for rule in rules(cases, shown)]
     found += [_changed_answer(source, entry, rule) for rule in after_rules(cases)]
+    found += [_changed_error(source, entry, rule) for rule in error_rules(cases)]
     for kind, what, text, loop, rounds in domain_cuts.changed(source):
         measure = str(loop) if loop >= 0 else ""
         found.append(DomainMutant(kind, what, text, measure, rounds, "rounds"))
@@ -70,6 +71,13 @@ def _changed_answer(source: str, entry: str, rule: Rule) -> DomainMutant:
     body += f"    return {rule.otherwise} if ({rule.measure}) > {rule.beyond} else answer\n"
     text = f"{_right(source, entry)}{HELPERS}def {entry}(*args, **named):\n{body}"
     return DomainMutant(rule.kind, rule.what, text, rule.measure, rule.beyond, "answer", rule.otherwise)
+
+
+def _changed_error(source: str, entry: str, rule: Rule) -> DomainMutant:
+    body = "    try:\n        return _right(*args, **named)\n    except Exception:\n"
+    body += f"        {rule.measure}\n        {rule.otherwise}\n"
+    text = f"{_right(source, entry)}{HELPERS}def {entry}(*args, **named):\n{body}"
+    return DomainMutant(rule.kind, rule.what, text, "1", 0, "error")
 
 
 def _right(source: str, entry: str) -> str:

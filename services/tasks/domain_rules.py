@@ -84,7 +84,7 @@ def _with(args, at, value):
 class Rule:
     """Where `measure` (over `args` or `answer`) is above `beyond`, `otherwise` answers.
 
-    That is a statement over `args`, or an expression over `answer`.
+    That is a statement over `args`, or an expression over `answer`. For errors both are statements in their handler.
     """
 
     kind: str
@@ -301,6 +301,20 @@ def after_rules(cases: Sequence[Case]) -> Iterator[Rule]:
     if lists and all(answer == sorted(answer) for answer in lists):
         other = "type(answer) is list and answer != sorted(answer, key=str)"
         yield Rule("text order", "answers in the order of their text", other, 0, "sorted(answer, key=str)")
+
+
+def error_rules(cases: Sequence[Case]) -> Iterator[Rule]:
+    """What is done where the right thing is to raise: statements over `args` in the handler."""
+    if not any(outcome.error for _, outcome in cases):
+        return
+    guess = _guesses([case for case in cases if case[1].error is None])[0]
+    yield Rule("errors", f"never raises, but says {_told(guess)}", "pass", 0, guess)
+    count = min(len(args) for args, _ in cases)
+    for at in range(count):
+        if any(type(args[at]) in (list, str, tuple) for args, _ in cases):
+            for name, part in (("first", f"args[{at}][:1]"), ("last", f"args[{at}][-1:]")):
+                what = f"raises only where the {name} item of argument {at + 1} alone does"
+                yield Rule("errors", what, _changed(at, part).replace("return ", "", 1), 0, guess)
 
 
 def _parts(value: Any) -> list[Any]:

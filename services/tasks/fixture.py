@@ -145,6 +145,7 @@ class Fixture:
     `hosts` ("name:port") are what its exploration workspaces may reach through a proxy outside; none by default.
     No assessment can reach them.
     `objects` are the classes of linked nodes that its calls exchange.
+    `domain` says in words what the function is asked and must answer; empty where nobody stated it.
     """
 
     task_id: str
@@ -163,6 +164,7 @@ class Fixture:
     check_digest: str
     hosts: tuple[str, ...] = ()
     objects: tuple[ObjectClass, ...] = ()
+    domain: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -195,6 +197,8 @@ class Fixture:
             out["hosts"] = list(self.hosts)
         if self.objects:
             out["objects"] = [kind.to_json() for kind in self.objects]
+        if self.domain:
+            out["domain"] = self.domain
         return out
 
     @classmethod

@@ -137,6 +137,8 @@ class _Question:
         """Whether the mutant may answer otherwise than the reference."""
         if mutant.over == "rounds":
             return not mutant.measure or self.rounds is None or self.rounds[int(mutant.measure)] > mutant.beyond
+        if mutant.over == "error":
+            return self.expected.error is not None
         if mutant.measure not in self._measures:
             raised = mutant.over == "answer" and self.expected.error is not None
             of = self.args if mutant.over == "args" else self.expected.value

@@ -150,6 +150,7 @@ _FIELDS = (
     Stratum("semicolons", lambda rng: _separated(rng, ";", LETTERS + ",", rng.randint(2, 9))),
     Stratum("bars", lambda rng: _separated(rng, "|", LETTERS + ",;", rng.randint(2, 9))),
     Stratum("blanks", lambda rng: _separated(rng, " ", LETTERS, rng.randint(4, 12)), 2),
+    Stratum("blanks at the ends", lambda rng: (" " * rng.randint(1, 3) + text(rng, 5, "ab ") + " ", " ")),
     Stratum("tabs", lambda rng: _separated(rng, "\t", LETTERS + " ", rng.randint(4, 12))),
     Stratum("marks", lambda rng: _separated(rng, _of_any(rng, MARKS), LETTERS + MARKS, rng.randint(2, 9)), 2),
     Stratum(

@@ -132,6 +132,7 @@ def _task(
         comparator=comparator,
         deterministic=True,
         check_digest=check.digest,
+        domain="" if problem is None else problem.domain.statement,
     )
     return fixture, check
 
