@@ -75,6 +75,8 @@ MADE = [
     ("separator", "is taken for ','", FIELDS, [("a,b", ","), ("c", ","), ("a;b", ";")], ("x;y", ";")),
     ("alphabet", "text of 2 letters", DOUBLE, [("aab",), ("abc",)], ("xyz",)),
     ("alphabet", "of ASCII", DOUBLE, [("aab",), ("abc",)], ("é",)),
+    ("errors", "never raises", READ, [("7",), ("x",)], ("y",)),
+    ("errors", "raises only where the last item", READ, [("7",), ("x",)], ("y1",)),
     ("answer", "the first 8 items of the answer", SORT, LISTS, ([1] * 9,)),
     ("answer", "numbers of the answer end at 9", TOTAL, LISTS, ([5, 5],)),
 ]  # fmt: skip
@@ -136,7 +138,7 @@ def test_every_mutant_of_the_catalogue_defines_the_entry_and_is_right_where_its_
         namespace: dict[str, Any] = {}
         exec(compile(mutant.source, mutant.what, "exec"), namespace)
         assert callable(namespace[problem.entry])
-        if mutant.over == "rounds":
+        if mutant.over in ("rounds", "error"):
             continue
         measure = evaluated(mutant.measure, mutant.over)
         for args, right in cases[:12]:
