@@ -153,7 +153,7 @@ class Pool:
         if self.mutants.kill_rate < MIN_KILL_RATE:
             found.append(f"{self.mutants.kill_rate:.0%} of the mutants are killed, {MIN_KILL_RATE:.0%} are needed")
         if self.domain is not None and self.domain.alive:
-            found.append(f"{self.domain.alive} domain mutants live: {self.domain.living[0]}")
+            found.append(f"{self.domain.alive} of {self.domain.made} domain mutants live: {self.domain.living[0]}")
         if self.cpu_p99_s is not None and self.cpu_p99_s * RUNTIME_MARGIN >= self.cpu_limit_s:
             found.append(f"a run needs {self.cpu_p99_s:.2f} s of CPU, too near to its limit of {self.cpu_limit_s:g} s")
         return found

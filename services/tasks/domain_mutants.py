@@ -22,8 +22,9 @@ class DomainMutant:
     """A program that is the reference but where its `measure` is beyond `beyond` ("": nobody knows where).
 
     The measure is an expression over `args`, over the right `answer` (then `after`, another, is what this program says
-    instead), the number of a loop of `domain_cuts.counting` whose rounds count, or whether the call must raise (`error`):
-    `over` says which. Measures and `after` are ours and take plain values: a trusted process may evaluate them.
+    instead), the number of a loop of `domain_cuts.counting` whose rounds count, or whether the call must raise
+    (`error`): `over` says which. Measures and `after` are ours and take plain values: a trusted process may evaluate
+    them.
     """
 
     kind: str

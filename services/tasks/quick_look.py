@@ -46,7 +46,7 @@ class QuickLook:
                 name = "the unrepaired base" if number == 0 else f"known-bad tree {number}"
                 found.append(f"{name} passed {self.trials - kills} of {self.trials} trials")
         if self.domain.living:
-            found.append(f"{len(self.domain.living)} domain mutants live")
+            found.append(f"{len(self.domain.living)} of {self.domain.made} domain mutants live")
         return "; ".join(found)
 
 

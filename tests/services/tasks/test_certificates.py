@@ -66,7 +66,10 @@ def test_kill_rate_leaves_out_equivalent_mutants() -> None:
         ({"forgeries": Tally(12, 11)}, "1 of 12 forgeries passed"),
         ({"mutants": Mutants()}, "no mutant"),
         ({"cpu_p99_s": 1.1}, "too near to its limit"),
-        ({"domain": DomainMutants(9, 7, alive=2, living=("right up to 5", "x"))}, "2 domain mutants live: right up to 5"),
+        (
+            {"domain": DomainMutants(9, 7, alive=2, living=("right up to 5", "x"))},
+            "2 of 9 domain mutants live: right up to 5",
+        ),
     ],
 )
 def test_every_fault_of_a_key_quarantines_with_its_reason(change: dict, words: str) -> None:
