@@ -38,12 +38,12 @@ def _parts(value):
             out.extend(item)
             out.extend(item.values())
     return out
-def _ints(value):
-    return [part for part in _parts(value) if type(part) is int]
+def _numbers(value):
+    return [part for part in _parts(value) if type(part) in (int, float) and part - part == 0]
 def _texts(value):
     return [part for part in _parts(value) if type(part) is str]
 def _map(value, kind, change):
-    if type(value) is kind:
+    if type(value) is kind or kind is float and type(value) is int:
         return change(value)
     if type(value) in (list, tuple):
         return type(value)([_map(item, kind, change) for item in value])
@@ -103,7 +103,7 @@ def rules(cases: Sequence[Case], shown: Sequence[Case]) -> Iterator[Rule]:
         column = [args[at] for args, _ in cases]
         place = f"argument {at + 1}" if count > 1 else "its argument"
         yield from _of_sizes(at, place, column, guesses, numeric)
-        yield from _of_ints(at, place, column, guesses)
+        yield from _of_numbers(at, place, column, guesses)
         yield from _of_texts(at, place, column, guesses)
         if any(type(value) in (list, tuple) for value in column):
             yield from _of_lists(at, place)
@@ -150,14 +150,14 @@ def _of_sizes(at: int, place: str, column: Sequence[Any], guesses: Sequence[str]
         yield Rule("window", f"the best of any {n} items on end of {place}", items, n, best)
 
 
-def _of_ints(at: int, place: str, column: Sequence[Any], guesses: Sequence[str]) -> Iterator[Rule]:
-    if not any(map(_ints_in, column)):
+def _of_numbers(at: int, place: str, column: Sequence[Any], guesses: Sequence[str]) -> Iterator[Rule]:
+    if not any(map(_numbers_in, column)):
         return
-    v = f"_ints(args[{at}])"
+    v = f"_numbers(args[{at}])"
     most, negative, positive = f"max(map(abs, {v}), default=0)", f"-min({v}, default=0)", f"max({v}, default=0)"
 
-    def mapped(change: str) -> str:
-        return _changed(at, f"_map(args[{at}], int, lambda x: {change})")
+    def mapped(change: str, kind: str = "float") -> str:
+        return _changed(at, f"_map(args[{at}], {kind}, lambda x: {change})")
 
     yield from _each(guesses, "value", VALUES, f"right up to {{n}} in {place}", most)
     for n in VALUES:
@@ -167,8 +167,8 @@ def _of_ints(at: int, place: str, column: Sequence[Any], guesses: Sequence[str])
         wrapped = mapped(f"(x + {half}) % {2 * half} - {half}")
         yield Rule("value", f"numbers of {place} in {bits} bits", most, half - 1, wrapped)
     yield Rule("digits", f"the last digit of numbers in {place}", most, 9, mapped("x % 10"))
-    yield Rule("digits", f"the first digit of numbers in {place}", most, 9, mapped("int(str(abs(x))[0])"))
-    yield Rule("floats", f"numbers of {place} through float", most, 2**53, mapped("int(float(x))"))
+    yield Rule("digits", f"the first digit of numbers in {place}", most, 9, mapped("int(str(abs(x))[0])", "int"))
+    yield Rule("floats", f"numbers of {place} through float", most, 2**53, mapped("int(float(x))", "int"))
     for name, measure, change in (
         ("not negative", negative, "abs(x)"),
         ("not positive", positive, "-abs(x)"),
@@ -186,7 +186,7 @@ def _of_lists(at: int, place: str) -> Iterator[Rule]:
     yield Rule("duplicates", f"equal items of {place} count once", twice, 0, _changed(at, unique))
     for name, backwards in (("ascending", ""), ("descending", ", reverse=True")):
         ordered = f"type({v})(sorted({v}{backwards}))"
-        test = f"type({v}) in (list, tuple) and len(set(map(type, {v}))) == 1 and {ordered} != {v}"
+        test = f"type({v}) in (list, tuple) and set(map(type, {v})) in ({{int}}, {{str}}) and {ordered} != {v}"
         yield Rule("order", f"right for {name} items of {place}", test, 0, _changed(at, ordered))
 
 
@@ -234,7 +234,7 @@ def _alphabets(at: int, place: str, text: str, guesses: Sequence[str]) -> Iterat
 
 def _unseen() -> Iterator[Rule]:
     """Where nobody knows what the calls look like: any argument may be the one."""
-    guess, v = ("return None",), "_ints(args)"
+    guess, v = ("return None",), "_numbers(args)"
     sizes = "max((len(x) for x in _parts(list(args)) if _sized(x)), default=0)"
     yield from _each(guess, "size", SIZES, "right up to {n} items of an argument", sizes)
     yield from _each(guess, "value", VALUES, "right up to {n} in an argument", f"max(map(abs, {v}), default=0)")
@@ -286,16 +286,16 @@ def after_rules(cases: Sequence[Case]) -> Iterator[Rule]:
         for n in ITEMS:
             yield Rule("answer", f"the first {n} items of the answer", items, n, f"answer[:{n}]")
             yield Rule("answer", f"the last {n} items of the answer", items, n, f"answer[-{n}:]")
-    if not any(map(_ints_in, answers)):
+    if not any(map(_numbers_in, answers)):
         return
-    most, negative = "max(map(abs, _ints(answer)), default=0)", "-min(_ints(answer), default=0)"
+    most, negative = "max(map(abs, _numbers(answer)), default=0)", "-min(_numbers(answer), default=0)"
     for n in VALUES:
-        ends = f"_map(answer, int, lambda x: max(-{n}, min({n}, x)))"
+        ends = f"_map(answer, float, lambda x: max(-{n}, min({n}, x)))"
         yield Rule("answer", f"numbers of the answer end at {n}", most, n, ends)
     wrapped = f"_map(answer, int, lambda x: (x + {2**31}) % {2**32} - {2**31})"
     yield Rule("value", "numbers of the answer in 32 bits", most, 2**31 - 1, wrapped)
-    yield Rule("sign", "answers start at 0", negative, 0, "_map(answer, int, lambda x: max(0, x))")
-    yield Rule("sign", "answers without their sign", negative, 0, "_map(answer, int, abs)")
+    yield Rule("sign", "answers start at 0", negative, 0, "_map(answer, float, lambda x: max(0, x))")
+    yield Rule("sign", "answers without their sign", negative, 0, "_map(answer, float, abs)")
     yield Rule("floats", "answers through float", most, 2**53, "_map(answer, int, lambda x: int(float(x)))")
     lists = [answer for answer in answers if type(answer) is list and answer and all(type(x) is int for x in answer)]
     if lists and all(answer == sorted(answer) for answer in lists):
@@ -336,8 +336,8 @@ def _mostly(texts: Sequence[Any], chars: str) -> bool:
     return sum(type(text) is str and any(char in text for char in chars) for text in texts) > len(texts) / 2
 
 
-def _ints_in(value: Any) -> list[int]:
-    return [part for part in _parts(value) if type(part) is int]
+def _numbers_in(value: Any) -> list[float]:
+    return [part for part in _parts(value) if type(part) in (int, float)]
 
 
 def _texts_in(value: Any) -> list[str]:
