@@ -39,9 +39,10 @@ _WAYS = (
     Stratum("three coins", lambda rng: (sorted(rng.sample(range(1, 10), 3)), rng.randint(10, 40)), 3),
     Stratum("three coins, a hundred", lambda rng: ([2, 5, 10], rng.randint(100, 130))),
     Stratum("three coins, hundreds", lambda rng: ([2, 5, 10], rng.randint(256, 300)), 2),
+    Stratum("a thousand ways", lambda rng: ([1, 4, 10], rng.randint(290, 300)), 2),
     Stratum(
         "a coin of hundreds",
-        lambda rng: ([rng.randint(3, 9), x := rng.randint(256, 270)], x + rng.choice((0, 10, 20, 30))),
+        lambda rng: ([c := rng.randint(3, 9), x := rng.randint(256, 270)], x + c * rng.randint(0, 3)),
         2,
     ),
     Stratum(
