@@ -109,6 +109,7 @@ def rules(cases: Sequence[Case], shown: Sequence[Case]) -> Iterator[Rule]:
             yield from _of_lists(at, place)
         if any(map(_nests, column)) or _mostly(column, "([{"):
             yield from _each(guesses, "depth", DEPTHS, "right up to depth {n} of " + place, f"_depth(args[{at}])")
+    yield from _together([[args[at] for args, _ in cases] for at in range(count)], guesses)
     if not cases:
         yield from _unseen()
     yield from _tables(cases, shown, guesses)
@@ -148,6 +149,18 @@ def _of_sizes(at: int, place: str, column: Sequence[Any], guesses: Sequence[str]
         part = f"_with(args, {at}, {v}[i:i + {n}])"
         best = f"return max(_right(*{part}, **named) for i in range(len({v}) - {n - 1}))"
         yield Rule("window", f"the best of any {n} items on end of {place}", items, n, best)
+
+
+def _together(columns: Sequence[Sequence[Any]], guesses: Sequence[str]) -> Iterator[Rule]:
+    """Wrong only where every argument of a kind is beyond the bound."""
+    sized = [at for at, column in enumerate(columns) if any(type(value) in (list, str, tuple) for value in column)]
+    numbers = [at for at, column in enumerate(columns) if any(map(_numbers_in, column))]
+    if len(sized) > 1:
+        least = "min(" + ", ".join(f"len(args[{at}]) if _sized(args[{at}]) else 0" for at in sized) + ")"
+        yield from _each(guesses, "size", SIZES, "right while one argument has {n} items at most", least)
+    if len(numbers) > 1:
+        each = ", ".join(f"max(map(abs, _numbers(args[{at}])), default=0)" for at in numbers)
+        yield from _each(guesses, "value", VALUES, "right while one argument is {n} at most", f"min({each})")
 
 
 def _of_numbers(at: int, place: str, column: Sequence[Any], guesses: Sequence[str]) -> Iterator[Rule]:

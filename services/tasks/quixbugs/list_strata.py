@@ -70,7 +70,7 @@ PLACED = (
     *lists(_placed, least=1),
     Stratum("hundreds, one of the highest", lambda rng: (lengths(rng, 300), rng.randint(265, 299))),
     Stratum("hundreds, one of the lowest", lambda rng: (lengths(rng, 300), rng.randint(0, 30))),
-    Stratum("beyond 2^53", lambda rng: (neighbours(rng, 12), rng.randint(2, 11)), 2),
+    Stratum("one of many beyond 2^53", lambda rng: (neighbours(rng, 12), rng.randint(2, 11)), 2),
 )
 
 

@@ -70,7 +70,7 @@ def _wrapped(rng: Random, s: str, alphabet: Sequence[str]) -> tuple[Any, ...]:
 WRAPPED = (
     *texts(_wrapped),
     Stratum("one word of hundreds", lambda rng: (text(rng, rng.randint(260, 300), LETTERS), rng.randint(3, 99))),
-    Stratum("words", lambda rng: (words(rng).replace("  ", " "), rng.randint(9, 30)), 2),
+    Stratum("sentences", lambda rng: (words(rng).replace("  ", " "), rng.randint(9, 30)), 2),
     Stratum("wider than the text", lambda rng: (words(rng), rng.randint(300, 10**6))),
 )
 

@@ -30,6 +30,8 @@ from services.tasks.taskset import CheckSets, TaskSet
 TOTAL = "def total(xs):\n    t = 0\n    for x in xs:\n        t += x\n    return t\n"
 BEST = "def best(xs):\n    return max(xs)\n"
 SORT = "def sort(xs):\n    return sorted(xs)\n"
+JOIN = "def join(xs, ys):\n    return xs + ys\n"
+ADD = "def add(a, b):\n    return a + b\n"
 HALF = "def half(n):\n    return n // 2\n"
 DOUBLE = "def double(s):\n    return s + s\n"
 FIELDS = "def fields(s, p):\n    return s.split(p)\n"
@@ -45,6 +47,8 @@ NUMBERS = [(0,), (7,), (12,), (-3,)]
 MADE = [
     ("size", "right up to 5 items", TOTAL, LISTS, ([1] * 6,)),
     ("size", "looks at the first 9 items", TOTAL, LISTS, ([1] * 10,)),
+    ("size", "while one argument has 5 items", JOIN, [([1], [2]), ([], [3, 4])], ([1] * 6, [2] * 6)),
+    ("value", "while one argument is 9 at most", ADD, [(1, 2), (0, 4)], (10, 11)),
     ("empty", "right but for no item", "def count(xs):\n    return len(xs)\n", [([1],), ([2],)], ([],)),
     ("ends", "looks at the last item", TOTAL, LISTS, ([1, 2],)),
     ("ends", "first 2 and the last 2", TOTAL, LISTS, ([1] * 5,)),
