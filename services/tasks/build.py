@@ -97,6 +97,7 @@ def _task(task_id: str, problem: Problem, confirmed: Confirmed, rng: Random) -> 
         comparator=problem.comparator,
         deterministic=True,
         check_digest=check.digest,
+        domain=problem.domain.statement,
     )
     return fixture, check
 

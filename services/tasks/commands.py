@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -90,6 +91,8 @@ def show_task(
     for path, text in fixture.base_tree.items():
         screen.print(Text(cell(path), style="dim"))
         screen.print(Syntax(block(text.expandtabs(4)), "python", line_numbers=True, background_color="default"))
+    if fixture.domain:
+        say(fixture.domain, lines=True)
     say(fixture.first_failure)
     for example in fixture.public_checks:
         say(f"  {fixture.entry}({feedback.arguments(example.args)}) -> {_answer(example.expected)}")
@@ -114,7 +117,11 @@ def check_tasks(
     trials: Annotated[int, typer.Option(min=1, help="Seeded trials of every tree.")] = TRIALS,
     source: Source = "catalogue",
 ) -> None:
-    """A quick look without sandboxes: the reference passes, unrepaired and known-bad code fails. See also `certify`."""
+    """A quick look without sandboxes: the reference passes, unrepaired, known-bad and narrow programs fail.
+
+    Narrow ones (domain mutants) are right up to a size, a value, for one sign and the like: what lives is shown with an
+    input that would kill it. See also `certify`.
+    """
     if (task_id is None) is not everything:
         raise UserError("one task or all of them?", "rollstream tasks check", "name a task id, or give --all")
     tasks = load(source)
@@ -133,9 +140,12 @@ def _look(checks: Iterable[CheckSet], trials: int) -> list[QuickLook]:
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from services.tasks.bench import Bench
+    from services.tasks.certificates import judging_key
     from services.tasks.quick_look import look
+    from services.tasks.survival import Survey, survey
 
     waiting = list(checks)
+    surveys: dict[str, Survey] = {}
     began = time.monotonic()
     found: list[QuickLook] = []
     columns = (
@@ -150,7 +160,10 @@ def _look(checks: Iterable[CheckSet], trials: int) -> list[QuickLook]:
         bar = progress.add_task("", total=len(waiting), visible=False)
         for check in waiting:
             progress.update(bar, description=cell(check.task_id, 60), visible=time.monotonic() - began > _PATIENCE_S)
-            found.append(look(bench, check, trials))
+            key = judging_key(check)
+            if key not in surveys:
+                surveys[key] = survey(check)
+            found.append(replace(look(bench, check, trials), domain=surveys[key]))
             progress.advance(bar)
     return found
 
@@ -159,6 +172,10 @@ def _report(found: list[QuickLook], trials: int) -> None:
     for one in found:
         if not one.sound:
             say(f"DEVIATES {one.task_id}: {one.deviation()}")
+        first = {living.mutant.kind: living for living in reversed(one.domain.living)}
+        for kind, living in reversed(first.items()):
+            more = sum(other.mutant.kind == kind for other in one.domain.living) - 1
+            say(f"  LIVES {living.told}" + (f"; {more} more of this kind" if more else ""))
     passed = sum(one.reference_passes for one in found)
     base = sum(one.kills[0] for one in found)
     known = [kills for one in found for kills in one.kills[1:]]
@@ -166,6 +183,14 @@ def _report(found: list[QuickLook], trials: int) -> None:
     say(f"reference     passed {passed} of {asked} trials")
     say(f"unrepaired    killed {base} of {asked} trials")
     say(f"known-bad     killed {sum(known)} of {len(known) * trials} trials")
+    domains = [one.domain for one in found]
+    alive = sum(len(survey.living) for survey in domains)
+    killed, alike = sum(survey.killed for survey in domains), sum(survey.equivalent for survey in domains)
+    undecided = sum(survey.undecided for survey in domains)
+    say(
+        f"domain        killed {killed} of {killed + alive} domain mutants "
+        f"({alike} more are equivalent, {undecided} undecided)"
+    )
     sound = sum(one.sound for one in found)
     say(f"{sound} of {len(found)} check sets are sound")
 

@@ -152,6 +152,7 @@ class Fixture:
     `hosts` ("name:port") are what its exploration workspaces may reach through a proxy outside; none by default.
     No assessment can reach them.
     `objects` are the classes of linked nodes that its calls exchange.
+    `domain` says in words what the function is asked and must answer; empty where nobody stated it.
     """
 
     task_id: str
@@ -170,6 +171,7 @@ class Fixture:
     check_digest: str
     hosts: tuple[str, ...] = ()
     objects: tuple[ObjectClass, ...] = ()
+    domain: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -202,6 +204,8 @@ class Fixture:
             out["hosts"] = list(self.hosts)
         if self.objects:
             out["objects"] = [kind.to_json() for kind in self.objects]
+        if self.domain:
+            out["domain"] = self.domain
         return out
 
     @classmethod
@@ -301,7 +305,8 @@ class CheckSet:
     def inputs(self, rng: random.Random) -> list[tuple[Any, ...]]:
         """Arguments of one trial in the order to ask them; no two share a mutable object.
 
-        E3: `cases_per_trial` argument tuples, of which the decoys and a tenth of repeats are part, the rest fresh.
+        E3: `cases_per_trial` argument tuples, of which the decoys and a tenth of repeats are part, the rest fresh small
+        ones; and beside them every stratum of the problem's domain, with a tenth of repeats of its own.
         Where the contract has exceptions, at least one must raise: a handler that catches all is no answer.
         E2: every fixed case, and a tenth of them again.
         """
@@ -325,7 +330,9 @@ class CheckSet:
         if raising is not None:
             fresh[-1] = raising
         chosen += fresh
-        return chosen + [rng.choice(chosen) for _ in range(repeats)]
+        strata = source.domain.inputs(rng)
+        chosen += [rng.choice(chosen) for _ in range(repeats)]
+        return chosen + strata + [rng.choice(strata) for _ in range(round(len(strata) * REPEAT_SHARE))]
 
     def expected(self, args: tuple[Any, ...]) -> Outcome:
         """The trusted answer for `args`, which are not changed. Raises KeyError (E2) for arguments of no fixed case."""

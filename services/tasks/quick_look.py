@@ -1,15 +1,16 @@
-"""A quick look at check sets, without sandboxes: the reference passes every trial, every known-bad tree fails.
+"""A quick look at check sets, without sandboxes: the reference passes every trial, known-bad and narrow programs fail.
 
 For whoever writes or imports tasks. It proves nothing about the verifier: certificates come from `tasks certify`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from services.tasks.bench import Bench
 from services.tasks.fixture import CheckSet
 from services.tasks.repair import reference_fault
+from services.tasks.survival import Survey
 
 TRIALS = 3
 
@@ -18,7 +19,8 @@ TRIALS = 3
 class QuickLook:
     """What was found about one check set; `kills` counts killed trials per known-bad tree, in their order.
 
-    `refused`: why the reference cannot be handed in as a candidate's diff ("": it can).
+    `refused`: why the reference cannot be handed in as a candidate's diff ("": it can). `domain` is about programs that
+    are right for a part of the domain only.
     """
 
     task_id: str
@@ -26,12 +28,13 @@ class QuickLook:
     reference_passes: int
     kills: tuple[int, ...]
     refused: str = ""
+    domain: Survey = field(default_factory=Survey)
 
     @property
     def sound(self) -> bool:
         """Whether nothing deviated from what a sound check set must show."""
         clean = self.reference_passes == self.trials and all(kills == self.trials for kills in self.kills)
-        return clean and not self.refused
+        return clean and not self.refused and not self.domain.living
 
     def deviation(self) -> str:
         """What is wrong, in words; empty where nothing is."""
@@ -42,6 +45,8 @@ class QuickLook:
             if kills < self.trials:
                 name = "the unrepaired base" if number == 0 else f"known-bad tree {number}"
                 found.append(f"{name} passed {self.trials - kills} of {self.trials} trials")
+        if self.domain.living:
+            found.append(f"{len(self.domain.living)} of {self.domain.made} domain mutants live")
         return "; ".join(found)
 
 

@@ -45,7 +45,8 @@ class Comparison:
         self._check = check
         self._calls = calls
         self._all_cases = all_cases
-        self._keys = [values.dumps(args) for args in calls]
+        # The text of nodes does not tell them apart; of plain values, all of it but the order of a set's items does.
+        self._keys = [values.dumps(args) if check.objects else repr(args) for args in calls]
         self._repeated = {key for key, times in Counter(self._keys).items() if times > 1}
         self._said: dict[str, tuple[str, Outcome]] = {}
         # Before anything runs: a fault of the check itself is never the candidate's.

@@ -111,6 +111,7 @@ def _task(bench: Bench, program: Program) -> tuple[Fixture, CheckSet]:
         comparator=comparator,
         deterministic=True,
         check_digest=check.digest,
+        domain="" if problem is None else problem.domain.statement,
     )
     return fixture, check
 

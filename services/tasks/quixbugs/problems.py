@@ -1,8 +1,10 @@
 """The 31 programs that we know: each name's contract."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 from services.tasks.quixbugs import lists, numbers, texts
+from services.tasks.quixbugs.domains import DOMAINS
 from services.tasks.quixbugs.problem import Problem
 
 # JSON cannot tell lists from tuples and generators, or 2 from 2.0, and the definitions do not: an answer counts by its
@@ -61,4 +63,4 @@ _PROBLEMS = (
 @lru_cache(maxsize=1)
 def problems() -> dict[str, Problem]:
     """Every known program's contract by key `quixbugs/name`."""
-    return {problem.key: problem for problem in _PROBLEMS}
+    return {problem.key: replace(problem, domain=DOMAINS[problem.entry]) for problem in _PROBLEMS}

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 from services.runtime.errors import UserError
 from services.runtime.screen import cell, console, grid, say, say_json
 from services.tasks import certificates
-from services.tasks.certificates import CONFIDENCE, Certificate, Certificates, Tally
+from services.tasks.certificates import CONFIDENCE, Certificate, Certificates, DomainMutants, Tally
 from services.tasks.commands import Source, load
 from services.tasks.fixture import CheckSet
 from services.tasks.taskset import TaskSet, UnknownTask
@@ -64,7 +65,7 @@ def certify(
             _replay(check_run, checks, replay)
         return
     kept = read_file(out) if out.exists() else Certificates()
-    waiting = [check for check in checks if replace or kept.get(check.digest) is None]
+    waiting = [check for check in checks if replace or not _tried(kept.get(check.digest))]
     if waiting:
         with _verifier(backend, config, runs, seed) as (check_run, setting):
             kept = _certify(check_run, setting, waiting, kept, out)
@@ -72,6 +73,11 @@ def certify(
     _report(found, len(checks) - len(waiting), out)
     if any(certificate.state != "certified" for certificate in found):
         raise typer.Exit(1)
+
+
+def _tried(held: Certificate | None) -> bool:
+    """Whether a certificate need not be made anew: domain mutants were tried, or nothing was worth trying them."""
+    return held is not None and (held.pool.domain is not None or held.state != "certified")
 
 
 def _chosen(tasks: TaskSet, task_ids: Sequence[str] | None, source: str) -> list[CheckSet]:
@@ -178,10 +184,19 @@ def _report(found: Sequence[Certificate], held: int, out: Path) -> None:
     total, killed = sum(pool.mutants.total for pool in pools), sum(pool.mutants.killed for pool in pools)
     equivalent = sum(pool.mutants.equivalent for pool in pools)
     say(f"mutants       killed {killed} of {total - equivalent} ({equivalent} more are equivalent)")
+    domains = [pool.domain for pool in pools if pool.domain is not None]
+    made, alike = sum(one.made for one in domains), sum(one.equivalent for one in domains)
+    undecided = sum(one.undecided for one in domains)
+    say(
+        f"domain        killed {sum(one.killed for one in domains)} of {made - alike - undecided} domain mutants "
+        f"({alike} more are equivalent, {undecided} undecided)"
+    )
     forged = sum((pool.forgeries for pool in pools), Tally())
     say(f"forgeries     killed {forged.right} of {forged.runs}")
     if pools:
         bound = max(pool.flake_bound for pool in pools)
+        worst = max((one.survival for one in domains), default=0.0)
+        say(f"survival      at most {worst:.3%} for a killed domain mutant, through all runs of a verdict")
         say(f"flakes        at most {bound:.2%} of runs at {CONFIDENCE:.0%} confidence, every kind of check")
     certified = sum(certificate.state == "certified" for certificate in found)
     before = f", {held} of them before" if held else ""
@@ -192,7 +207,7 @@ def list_certificates(
     file: Annotated[Path | None, typer.Option("--file", help="Default: the ones shipped with the catalogue.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """List certificates: state, kill rate, flake bound, version, and why a check-set is quarantined."""
+    """List certificates: state, killed mutants and domain mutants, flake bound, and why a check-set is quarantined."""
     kept = read_file(file) if file else read(certificates.shipped(), "the shipped certificates")
     found = [kept.by_task[task_id] for task_id in sorted(kept.by_task)]
     if as_json:
@@ -215,6 +230,7 @@ def _summary(certificate: Certificate) -> dict[str, Any]:
         "kill_rate": round(pool.mutants.kill_rate, 4),
         "mutants": pool.mutants.total,
         "equivalent": pool.mutants.equivalent,
+        "domain_mutants": None if pool.domain is None else asdict(pool.domain),
         "forgeries": pool.forgeries.runs,
         "flake_bound": round(pool.flake_bound, 5),
         "confidence": CONFIDENCE,
@@ -227,10 +243,17 @@ def _summary(certificate: Certificate) -> dict[str, Any]:
     }
 
 
+def _domain(found: DomainMutants | None) -> str:
+    if found is None:
+        return "not tried"
+    asked = found.made - found.equivalent - found.undecided
+    return f"{found.killed} of {asked}" + (f", {found.undecided} undecided" if found.undecided else "")
+
+
 def _print_table(found: Sequence[Certificate]) -> None:
     """One line per kind of check that is certified throughout, one line per check-set that is not."""
     table = grid((), (), box=None, pad_edge=False)
-    for heading in ("problem", "certified", "mutants", "flakes <", "reference runs", "CPU p99"):
+    for heading in ("problem", "certified", "mutants", "domain", "flakes <", "reference runs", "CPU p99"):
         table.add_column(heading, no_wrap=True)
     pools = {certificate.pool.digest: certificate.pool for certificate in found}
     for digest, pool in sorted(pools.items(), key=lambda item: item[1].problem):
@@ -241,6 +264,7 @@ def _print_table(found: Sequence[Certificate]) -> None:
             pool.problem,
             f"{certified} of {len(members)}",
             f"{tried.killed} of {tried.total - tried.equivalent}",
+            _domain(pool.domain),
             f"{pool.flake_bound:.2%}",
             ", ".join(f"{tally.runs} {load}" for load, tally in sorted(pool.reference.items(), reverse=True)),
             "not measured" if pool.cpu_p99_s is None else f"{pool.cpu_p99_s * 1000:.0f} ms",

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from services.runtime.errors import UserError
 from services.tasks import certificates, commands
 from services.tasks.build import build_catalogue
+from services.tasks.certificates import Certificates
 from services.tasks.taskset import CheckSets, TaskSet
 from services.verifier.certify import command as certify_command
 from tests.services.jails import jail_host
@@ -48,6 +49,8 @@ def test_what_is_certified_is_written_kept_and_counted(tmp_path: Path, task_ids:
     assert "reference     passed 3 of 3 runs" in first.output
     assert "unrepaired    killed 5 of 5 runs" in first.output
     assert f"1 of 1 check-sets are certified: {out}" in first.output
+    assert "domain mutants (" in first.output
+    assert "survival      at most 0.0" in first.output
     before = out.read_bytes()
     again = invoke("certify", task_ids[0], "--runs", "3", "--out", str(out))
     assert "1 of 1 check-sets are certified, 1 of them before" in again.output
@@ -57,6 +60,23 @@ def test_what_is_certified_is_written_kept_and_counted(tmp_path: Path, task_ids:
     assert kept.by_task[task_ids[0]].version == 2
     assert [(change.version, change.why) for change in kept.history] == [(1, "certified again")]
     assert [path.name for path in tmp_path.iterdir()] == ["certificates.json"]
+
+
+def test_certificates_without_domain_mutants_are_made_anew(tmp_path: Path, task_ids: list[str]) -> None:
+    out = tmp_path / "certificates.json"
+    assert invoke("certify", task_ids[1], "--runs", "2", "--out", str(out)).exit_code == 0
+    (made,) = certificates.load(out.read_bytes()).by_task.values()
+    old = dataclasses.replace(made, pool=dataclasses.replace(made.pool, domain=None))
+    out.write_bytes(Certificates().updated([old], "").document())
+    assert "not tried" in invoke("certificates", "--file", str(out)).output
+    again = invoke("certify", task_ids[1], "--runs", "2", "--out", str(out))
+    assert again.exit_code == 0, again.output
+    (now,) = certificates.load(out.read_bytes()).by_task.values()
+    assert (now.version, now.previous) == (2, old.digest)
+    assert now.pool.domain is not None
+    assert now.pool.domain.killed > 20
+    (row,) = map(json.loads, invoke("certificates", "--file", str(out), "--json").output.splitlines())
+    assert row["domain_mutants"]["killed"] == now.pool.domain.killed
 
 
 @pytest.mark.long
