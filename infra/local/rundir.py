@@ -297,7 +297,7 @@ Seed {settings.seed}. Continue (or finish) it with this command, in this folder:
 | logs of the services | `logs/` |
 | who runs it now, while somebody does | `lock` |
 
-The folder may be moved or copied while nobody runs it: nothing in it names its place.
+The folder may be moved or copied while nobody runs it.
 
 `rollstream audit .` proves that every requested trial has one fate;
 `rollstream trial ID --run-dir .` reads one trial as a conversation.
