@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 def require_inputs(settings: RunSettings) -> None:
     """UserError for a file or folder that the settings name and a run could not begin with; before anything is made."""
     require_base(settings)
+    for name in ("store", "hidden_store"):
+        url = getattr(settings, name).url
+        if url and not url.startswith(("file:", "s3://")):
+            raise UserError(
+                f"{url!r} is no object store", f"{name}.url", "file:///absolute/folder or s3://bucket/prefix"
+            )
     named = {f"kafka.{key}": getattr(settings.kafka, key) for key in ("ca_file", "cert_file", "key_file")}
     named["kafka.password_file"] = settings.kafka.password_file
     named |= {f"{name}.secret_key_file": getattr(settings, name).secret_key_file for name in ("store", "hidden_store")}

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from infra.local.run import Display
@@ -41,16 +42,18 @@ LOOKS = [
 
 def hostile(record: Record, text: str, number: int, real: float) -> Record | None:
     """The record with every free field set; None where the contract does not let it through."""
-    changed = {}
+    by_type = {pa.utf8(): text, pa.int64(): number, pa.float64(): real}
+    changed: dict[str, object] = {}
     for spec in record.TYPE.fields:
         value = getattr(record, spec.name)
-        if spec.name in KEPT or spec.choices is not None or value is None:
+        if spec.name in KEPT or spec.choices is not None:
             continue
-        new = {str: text, int: number, float: real}.get(type(value))
-        if new is not None and not isinstance(value, bool):
-            changed[spec.name] = new
-        elif isinstance(value, tuple) and value and type(value[0]) in (str, int, float):
-            changed[spec.name] = tuple({str: text, int: number, float: real}[type(value[0])] for _ in value)
+        if spec.kind == "scalar" and spec.arrow in by_type:
+            changed[spec.name] = by_type[spec.arrow]
+        elif spec.kind == "list" and spec.arrow.value_type in by_type:
+            aligned = any(spec.name in names for names in record.TYPE.aligned)
+            count = len(value) if aligned and value is not None else 3
+            changed[spec.name] = None if aligned and value is None else (by_type[spec.arrow.value_type],) * count
     for least in (changed, {k: v for k, v in changed.items() if isinstance(v, str)}):
         made = dataclasses.replace(record, **least)  # type: ignore[type-var]
         try:

@@ -82,3 +82,13 @@ def test_weaker_attribution_is_said_and_full_is_not(capsys):
     assert "3 of 4 judged without kernel counters" in capsys.readouterr().out
     document = json.loads(to_json(verdicts.as_json(weaker)))
     assert document["versions"][0]["attribution_evidence"] == {"cgroup": 1, "sampled": 2, "rlimit": 1}
+
+
+def test_a_finding_is_a_word_whatever_it_says(capsys, monkeypatch):
+    """A word that looks like rich's markup crashed the account, or coloured it."""
+    evil = ("[bold]", "[/x]", "\x1b[31mred", "a\nALARM (stop)")
+    monkeypatch.setenv("COLUMNS", "300")
+    verdicts.show(verdicts.account([verdict(0, 0, "pass", policy_version=3, evidence="E4", findings=evil)]))
+    said = capsys.readouterr().out
+    assert "[bold] 1, [/x] 1, \\x1b[31mred 1, a\\nALARM (stop) 1" in said
+    assert "\x1b" not in said

@@ -182,6 +182,8 @@ def test_files_that_settings_name_are_looked_for_at_the_start(tmp_path):
     settings = load(None, kafka={"tls": True, "ca_file": str(tmp_path / "ca.pem")})
     with pytest.raises(UserError, match=r"kafka\.ca_file names no file"):
         require_inputs(settings)
+    with pytest.raises(UserError, match="no object store"):
+        require_inputs(load(None, hidden_store={"url": "ftp://x"}))
 
 
 def test_a_run_goes_on_as_it_began(tmp_path, monkeypatch):
