@@ -58,7 +58,7 @@ def parse(text: str, budget: Budget | None = None) -> ast.Module | None:
 
 
 def _bounded(text: str) -> bool:
-    brackets = indents = line = elifs = 0
+    brackets = indents = line = elifs = digits = fields = 0
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             line += 1
@@ -72,13 +72,13 @@ def _bounded(text: str) -> bool:
                 brackets += (token.string in "([{") - (token.string in ")]}")
             elif token.string == "elif":
                 elifs += 1
-            elif token.type == tokenize.NUMBER and len(token.string) > MAX_DIGITS:
-                return False
-            elif token.type == tokenize.STRING and _fields(token.string) > MAX_FIELDS:
-                return False
+            elif token.type == tokenize.NUMBER:
+                digits = max(digits, len(token.string))
+            elif token.type == tokenize.STRING:
+                fields = max(fields, _fields(token.string))
             if max(brackets - MAX_BRACKETS, indents - MAX_INDENTS, elifs - MAX_ELIFS) > 0:
                 return False
-            if line > MAX_TOKENS_IN_A_LINE:
+            if line > MAX_TOKENS_IN_A_LINE or digits > MAX_DIGITS or fields > MAX_FIELDS:
                 return False
     except (tokenize.TokenError, SyntaxError, ValueError):
         return False
