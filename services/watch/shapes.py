@@ -63,6 +63,8 @@ class Shapes:
         self._compares: set[int] = set()
         numbers.budget.spend(len(self.nodes))
         for node in self.nodes:
+            if id(node) in self._forms:  # operators and contexts are one object each
+                continue
             self._forms[id(node)] = numbers.give(type(node), *(self._part(node, name) for name in node._fields))
             value = self._literal(node)
             if value is not None:

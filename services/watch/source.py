@@ -13,7 +13,10 @@ MAX_BRACKETS = 40
 MAX_INDENTS = 40
 MAX_ELIFS = 200
 MAX_DIGITS = 400
-MAX_STEPS = 100_000
+MAX_FIELDS = 100
+"""Brackets of any kind in one f-string that is one token (before Python 3.12): the compiler looks for each from the
+string's start, and counts no nesting in it by itself."""
+MAX_STEPS = 50_000
 _CHARS_A_STEP = 4
 
 
@@ -55,7 +58,7 @@ def parse(text: str, budget: Budget | None = None) -> ast.Module | None:
 
 
 def _bounded(text: str) -> bool:
-    brackets = indents = line = elifs = 0
+    brackets = indents = line = elifs = digits = fields = 0
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             line += 1
@@ -69,12 +72,20 @@ def _bounded(text: str) -> bool:
                 brackets += (token.string in "([{") - (token.string in ")]}")
             elif token.string == "elif":
                 elifs += 1
-            elif token.type == tokenize.NUMBER and len(token.string) > MAX_DIGITS:
-                return False
+            elif token.type == tokenize.NUMBER:
+                digits = max(digits, len(token.string))
+            elif token.type == tokenize.STRING:
+                fields = max(fields, _fields(token.string))
             if max(brackets - MAX_BRACKETS, indents - MAX_INDENTS, elifs - MAX_ELIFS) > 0:
                 return False
-            if line > MAX_TOKENS_IN_A_LINE:
+            if line > MAX_TOKENS_IN_A_LINE or digits > MAX_DIGITS or fields > MAX_FIELDS:
                 return False
     except (tokenize.TokenError, SyntaxError, ValueError):
         return False
     return True
+
+
+def _fields(literal: str) -> int:
+    """Opening brackets in a string literal that has an f among the letters before its quote; else 0."""
+    formatted = "f" in literal[: len(literal) - len(literal.lstrip("rbfuRBFU"))].lower()
+    return sum(map(literal.count, "([{")) if formatted else 0

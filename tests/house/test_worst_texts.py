@@ -55,6 +55,7 @@ TEXTS: dict[str, Callable[[int], str]] = {
     "cookie": lambda n: "#" + "coding: " * (n // 8) + "\n",
     "docstring": lambda n: '"""' + "a\n" * (n // 2) + '"""\n',
     "same lines": lambda n: "a\nb\n" * (n // 4),
+    "fields": lambda n: "x = f'" + "{a}" * (n // 3) + "'\n",
     "letters": lambda n: "a" * n,
 }  # fmt: skip
 
@@ -155,6 +156,14 @@ def test_what_was_not_looked_at_says_so() -> None:
     assert probes.in_tool_call("edit", json.dumps({"text": long}), {}) == (probes.UNANALYSED,)
     assert probes.UNANALYSED in probes.in_text(long)
     assert candidate.findings({}, {"s.py": "# a comment\n" * 900 + BASE}, EXAMPLES) == ()
+
+
+def test_a_formatted_string_is_parsed_only_within_bounds() -> None:
+    """One token before Python 3.12, in which the compiler looks for each field from the start."""
+    assert watch_source.parse("x = f'" + "{a}" * 90 + "'\n") is not None
+    assert watch_source.parse("x = '" + "{a}" * 20_000 + "'\n") is not None
+    for prefix in ("f", "rF", "Fr"):
+        assert watch_source.parse(f"x = {prefix}'" + "{a}" * 20_000 + "'\n") is None
 
 
 # --- regular expressions: linear by their form -----------------------------------------------------------------------
