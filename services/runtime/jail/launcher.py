@@ -189,6 +189,7 @@ class JailHost:
         found = {
             "one_user": os.geteuid() != 0,
             "no_inode_limit": not self.private_mounts,
+            "one_library": not self.own_roots,
             "no_memory_kill_count": not self.layout.version and self.surroundings.kills() is None,
             "namespaces_by_filter": not self._disable_namespaces,
         }
