@@ -120,13 +120,14 @@ def _path(program: Program) -> str:
 
     Raises BadProgram when the repair would be refused whatever the file is called.
     """
-    fault: str | None = ""
+    fault = ""
     for path in (f"{program.name}.py", PATH):
         # A module of the library's name would be imported in the library's place, by itself too.
         if path.removesuffix(".py") not in sys.stdlib_module_names:
-            fault = admission_fault({path: program.buggy}, {path: program.correct}, (path,))
-            if fault is None:
+            fault = admission_fault({path: program.buggy}, {path: program.correct}, (path,)) or ""
+            if not fault:
                 return path
+    fault = fault.removesuffix(f": {PATH}")
     raise BadProgram(f"{program.where}: the right repair would be refused as a candidate's diff ({fault})")
 
 
