@@ -45,11 +45,12 @@ _HEX_FLOAT = re.compile(r"-?0x[01](?:\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}\Z", re.AS
 _FLOAT_NAMES = ("inf", "-inf", "nan")
 
 EXCEPTION_NAMES = (
-    "ArithmeticError", "AssertionError", "AttributeError", "EOFError", "Exception", "FloatingPointError",
-    "GeneratorExit", "ImportError", "IndexError", "KeyError", "KeyboardInterrupt", "LookupError",
-    "MemoryError", "NameError", "OSError", "OverflowError", "RecursionError", "RuntimeError", "StopIteration",
-    "SyntaxError", "SystemExit", "TypeError", "UnboundLocalError", "UnicodeError", "ValueError",
-    "ZeroDivisionError", "BaseException",
+    "ArithmeticError", "AssertionError", "AttributeError", "BufferError", "EOFError", "Exception", "FileExistsError",
+    "FileNotFoundError", "FloatingPointError", "GeneratorExit", "ImportError", "IndexError", "IsADirectoryError",
+    "KeyError", "KeyboardInterrupt", "LookupError", "MemoryError", "NameError", "NotADirectoryError",
+    "NotImplementedError", "OSError", "OverflowError", "PermissionError", "RecursionError", "RuntimeError",
+    "StopAsyncIteration", "StopIteration", "SyntaxError", "SystemExit", "TimeoutError", "TypeError",
+    "UnboundLocalError", "UnicodeError", "ValueError", "ZeroDivisionError", "BaseException",
 )  # fmt: skip
 _EXCEPTIONS = frozenset(EXCEPTION_NAMES)
 

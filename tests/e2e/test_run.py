@@ -1,5 +1,6 @@
 """`rollstream run` end to end with the real engine, sandbox, verifier and trainer: runs, stops, resumes, reports."""
 
+import json
 import os
 import re
 import shutil
@@ -120,6 +121,16 @@ def test_interrupted_run_resumes_to_a_balanced_audit_and_a_report(cache, tmp_pat
     assert not re.search(r"Traceback", done.stdout + done.stderr + trial.stdout)
 
 
+PROGRAM = json.dumps(
+    {
+        "name": "total",
+        "buggy": "def total(xs):\n    return 0\n",
+        "correct": "def total(xs):\n    return sum(xs)\n",
+        "cases": [[[[1, 2]], 3], [[[4]], 4]],
+    }
+)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text", "says"),
     [
@@ -128,6 +139,13 @@ def test_interrupted_run_resumes_to_a_balanced_audit_and_a_report(cache, tmp_pat
         (("run", "--config", "CONFIG"), "[dispatch]\nupdatez = 3", "dispatch.updatez"),
         (("run", "--config", "CONFIG"), "[verifier]\nformat_weight=0.4\nlength_weight=0.7", "must be < 1"),
         (("run", "--config", "/nowhere/run.toml"), "", "no such configuration"),
+        (
+            ("run", "--set", "tasks.source=CONFIG", "--run-dir", "/nowhere/x"),
+            PROGRAM,
+            "none of its 1 tasks is for training",
+        ),
+        (("run", "--set", "tasks.source=CONFIG", "--run-dir", "/nowhere/x"), "\n" + "[" * 100_000, "line 2: not JSON"),
+        (("tasks", "check", "--all", "--source", "CONFIG"), PROGRAM.replace("sum", "\\ud800"), "line 1: 'correct'"),
         (("run", "--set", "nonsense"), "", "section.key=value"),
         (("up", "--service", "nobody"), "", "one of: "),
         (("up", "--service", "closure"), "", "kafka.bootstrap is empty"),
@@ -142,7 +160,7 @@ def test_interrupted_run_resumes_to_a_balanced_audit_and_a_report(cache, tmp_pat
 def test_bad_input_gives_one_clear_message(arguments, text, says, tmp_path):
     config = tmp_path / "run.toml"
     config.write_text(text)
-    done = rollstream(*[str(config) if a == "CONFIG" else a for a in arguments], timeout=60)
+    done = rollstream(*[a.replace("CONFIG", str(config)) for a in arguments], timeout=60)
     assert done.returncode == 2, done.stdout + done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr

@@ -19,7 +19,7 @@ from services.tasks import comparators, feedback
 from services.tasks.bench import Bench
 from services.tasks.build import BUDGETS, PATH, TOOLS, known_bad
 from services.tasks.fixture import REPEAT_SHARE, CheckSet, Example, Fixture, Outcome
-from services.tasks.oracle import Oracle, ReferenceFault
+from services.tasks.oracle import Oracle
 from services.tasks.quixbugs.problem import FAMILY, Problem
 from services.tasks.quixbugs.problems import problems
 from services.tasks.quixbugs.reader import BadProgram, Program, read
@@ -121,13 +121,14 @@ def _path(program: Program) -> str:
 
     Raises BadProgram when the repair would be refused whatever the file is called.
     """
-    fault: str | None = ""
+    fault = ""
     for path in (f"{program.name}.py", PATH):
         # A module of the library's name would be imported in the library's place, by itself too.
         if path.removesuffix(".py") not in sys.stdlib_module_names:
-            fault = admission_fault({path: program.buggy}, {path: program.correct}, (path,))
-            if fault is None:
+            fault = admission_fault({path: program.buggy}, {path: program.correct}, (path,)) or ""
+            if not fault:
                 return path
+    fault = fault.removesuffix(f": {PATH}")
     raise BadProgram(f"{program.where}: the right repair would be refused as a candidate's diff ({fault})")
 
 
@@ -140,7 +141,7 @@ def _known(name: str, cases: tuple[Example, ...]) -> Problem | None:
     try:
         asked = _asked(problem, cases)
         same = [_right(problem, problem.comparator, case, oracle.answer(case.args), case.outcome()) for case in asked]
-    except (ReferenceFault, TypeError):  # the reference was made for other arguments than these
+    except Exception:  # the reference, or what says which cases it is for, was made for other arguments than these
         return None
     return problem if same and all(same) else None
 

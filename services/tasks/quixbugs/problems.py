@@ -55,8 +55,8 @@ _PROBLEMS = (
     Problem(numbers.sieve, numbers._sieve, _NUMBERS, fits=lambda bound: bound <= 1000),
     Problem(numbers.sqrt, numbers._sqrt, "predicate:near_root", predicates=(numbers.near_root,)),
     Problem(numbers.subsequences, numbers._subsequences, _NUMBERS, fits=lambda a, b, k: b - a <= 12),
-    Problem(numbers.to_base, numbers._to_base),
-    Problem(texts.wrap, texts._wrap, _LIST),
+    Problem(numbers.to_base, numbers._to_base, fits=lambda num, b: num >= 0 and b >= 2),
+    Problem(texts.wrap, texts._wrap, _LIST, fits=lambda text, cols: cols >= 1),
 )
 
 

@@ -10,7 +10,7 @@ from services.runtime.errors import UserError
 from services.tasks.fixture import HiddenTests
 from services.verifier.hidden.trusted import Gone, Late, TestProcess, private_folder
 
-_WALL_S = 60.0
+_WALL_S = 180.0  # a second of work, on a machine that may be starved
 _NAMED = 5
 
 

@@ -119,6 +119,19 @@ def test_what_cannot_be_handed_in_is_not_sound(tmp_path: Path) -> None:
     assert "path_denied" in found.deviation()
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(("name", "args"), [
+    ("to_base", [-1, -1]), ("to_base", [5, 1]), ("wrap", ["x", -1]), ("wrap", ["x", 0]), ("gcd", [None, "x"]),
+    ("kth", [3, {}]), ("knapsack", [1.5, [1]]), ("powerset", [None]), ("shunting_yard", [[[1]]]), ("sqrt", [-1, 0]),
+])  # fmt: skip
+def test_a_known_name_with_arguments_of_another_program_keeps_its_cases(
+    tmp_path: Path, name: str, args: list[Any]
+) -> None:
+    texts = {"buggy": f"def {name}(*args):\n    return 0\n", "correct": f"def {name}(*args):\n    return 'w'\n"}
+    (check,) = imported(tmp_path, line(name, **texts, cases=[[args, "w"]])).checks
+    assert (check.evidence, len(check.fixed_cases)) == ("E2", 1)
+
+
 def nested(depth: int) -> Any:
     return 1 if depth == 0 else [nested(depth - 1)]
 
