@@ -25,9 +25,9 @@ from services.tasks.taskset import HELDOUT_BUGS, HELDOUT_FAMILIES, TRAIN, TaskSe
 
 # The content of the shipped catalogue. A change here is a change of every number that was measured on it: say so in the
 # commit, and print the new ones with `build_catalogue().digest` and `content_digest(...)` as below.
-PUBLIC_DIGEST = "sha256:11469d9a55dda78447ee06fc0b235a6cfa00e7541c792029be80b0486b3faa24"
+PUBLIC_DIGEST = "sha256:9dd49679b9dce47850e080dfea7a62b4752e52e07ea8192760631ad2cdadd225"
 SEEN_DIGEST = "sha256:9733aaa9cae7759679ce4f8eb0bc9a0e2abb3a84947ad0b35ac651cb71682774"
-HIDDEN_DIGEST = "d5aa0f6c9f87c50e8c9448b203d873e452cc0037ad1440728cee6750e0bf421f"
+HIDDEN_DIGEST = "b06d19061eee0bac8f77b783adc546387410d740c4998011b3b5ba672674334e"
 
 PROBLEMS = sorted(catalogue.problems())
 
