@@ -42,9 +42,9 @@ def lengths(rng: Random, count: int) -> list[int]:
     return found
 
 
-def alike(rng: Random, count: int) -> list[int]:
+def alike(rng: Random, count: int, bits: int = 0) -> list[int]:
     """Distinct ints around 0 and far beyond 2^31 and 2^63 that are one and the same modulo 2^32 or modulo 2^64."""
-    low, step = rng.randint(-99, 99), rng.choice((2**32, 2**64))
+    low, step = rng.randint(-99, 99), 2 ** (bits or rng.choice((32, 64)))
     return [low + step * k for k in rng.sample(range(-count, count), count - 1) if k] + [low]
 
 
@@ -101,7 +101,8 @@ def lists(shape: Shape, least: int = 0, most: int = MOST, without: tuple[str, ..
         "hundreds": lambda rng: lengths(rng, rng.randint(most - most // 9, most)),
         "few values": lambda rng: few(rng, rng.randint(20, 40)),
         "one to six digits": lambda rng: lengths(rng, rng.randint(9, 15)),
-        "alike modulo 2^32 or 2^64": lambda rng: alike(rng, rng.randint(8, 16)),
+        "alike modulo 2^32": lambda rng: alike(rng, rng.randint(8, 16), 32),
+        "alike modulo 2^64": lambda rng: alike(rng, rng.randint(8, 16), 64),
         "alike in their last digits": lambda rng: last_digits_alike(rng, rng.randint(8, 16)),
         "beyond 2^53": lambda rng: neighbours(rng, rng.randint(9, 17)),
         "far below zero": lambda rng: far_below(rng, rng.randint(3, 9)),

@@ -126,7 +126,7 @@ _PARTS = (
     Stratum("a longer one", lambda rng: _planted_late(rng, rng.randint(55, 60)), 2),
     Stratum("with digits and blanks", lambda rng: _planted(rng, 6, rng.randint(3, 6), "0123456789 "), 2),
     Stratum("like ones of other scripts", lambda rng: _planted(rng, 4, rng.randint(2, 6), OTHERS)),
-    Stratum("a blank at its end", lambda rng: ("a a b ab a" * rng.randint(1, 9), rng.choice(("a ", " a", "b "))), 2),
+    Stratum("a blank at its end", lambda rng: ("a a b ab a" * rng.randint(1, 9), rng.choice(("a ", " a", "b "))), 3),
     Stratum("of another case", lambda rng: ("abAB" * rng.randint(2, 9) + "Ab", rng.choice(("ab", "AB", "Ab", "bA")))),
     Stratum(
         "a pattern to others",
