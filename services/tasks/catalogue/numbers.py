@@ -158,7 +158,9 @@ def _digits_in(rng: Random, base: int, count: int) -> tuple[Any, ...]:
 
 
 _COUNTED = (
-    *(Stratum(str(n), lambda rng, n=n: (n,)) for n in (0, 1, 2)),
+    Stratum("zero", lambda rng: (0,)),
+    Stratum("one", lambda rng: (1,)),
+    Stratum("two", lambda rng: (2,)),
     Stratum("three to twelve", lambda rng: (rng.randint(3, 12),), 3),
     Stratum("thirteen to twenty-five", lambda rng: (rng.randint(13, 25),), 2),
     Stratum("to 46, below 2^31", lambda rng: (rng.randint(26, 46),), 2),
