@@ -200,7 +200,9 @@ class _Match:
         if kind is not self._kind(right):
             return False
         if kind in (list, tuple):
-            return len(left) == len(right) and all(map(self._same, left, right))
+            # Most long answers are lists of ints, which need no look at each item.
+            ints = left == right and set(map(type, left)) == set(map(type, right)) == {int}
+            return ints or (len(left) == len(right) and all(map(self._same, left, right)))
         if kind is dict:
             return len(left) == len(right) and self._same_dict(left, right)
         if kind in (set, frozenset):

@@ -31,3 +31,7 @@ class Domain:
     def inputs(self, rng: Random) -> list[tuple[Any, ...]]:
         """Fresh arguments of every stratum, as many of each as it declares."""
         return [stratum.draw(rng) for stratum in self.strata for _ in range(stratum.draws)]
+
+
+UNSTATED = Domain("", ())
+"""For problems that are asked what their own draws give."""

@@ -4,6 +4,7 @@ Each draw is made so that a program that is wrong on its kind is wrong on nearly
 """
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -22,6 +23,16 @@ def signed(rng: Random, count: int) -> list[int]:
     return rng.choices(range(-99, 100), k=count)
 
 
+def permutation(rng: Random, count: int) -> list[int]:
+    """The ints of range(count) in random order; several times quicker than to sample them."""
+    return sorted(range(count), key=lambda _: rng.random())
+
+
+def ascending(rng: Random, count: int) -> list[int]:
+    """Distinct ints from about -9000 to 9000, in order."""
+    return list(accumulate(rng.choices(range(1, 18000 // count), k=count), initial=rng.randint(-9000, -8000)))[1:]
+
+
 def lengths(rng: Random, count: int) -> list[int]:
     """Ints of one to six digits of both signs, 9 and 10 among them: as texts they stand in another order."""
     signs = rng.choices((-1, 1), k=count - 2)
@@ -31,9 +42,9 @@ def lengths(rng: Random, count: int) -> list[int]:
     return found
 
 
-def alike(rng: Random, count: int) -> list[int]:
+def alike(rng: Random, count: int, bits: int = 0) -> list[int]:
     """Distinct ints around 0 and far beyond 2^31 and 2^63 that are one and the same modulo 2^32 or modulo 2^64."""
-    low, step = rng.randint(-99, 99), rng.choice((2**32, 2**64))
+    low, step = rng.randint(-99, 99), 2 ** (bits or rng.choice((32, 64)))
     return [low + step * k for k in rng.sample(range(-count, count), count - 1) if k] + [low]
 
 
@@ -80,8 +91,8 @@ ORDERS: dict[str, Callable[[list[int]], list[int]]] = {
 """Orders that some algorithms are bad at, each made from an ascending list."""
 
 
-def lists(shape: Shape, least: int = 0, most: int = MOST) -> tuple[Stratum, ...]:
-    """The strata that every list of ints has, from the empty one to `most` items."""
+def lists(shape: Shape, least: int = 0, most: int = MOST, without: tuple[str, ...] = ()) -> tuple[Stratum, ...]:
+    """The strata that every list of ints has, from the empty one to `most` items, but for those named in `without`."""
     sizes: dict[str, Callable[[Random], list[int]]] = {
         "one": lambda rng: [any_int(rng)],
         "two or three": lambda rng: signed(rng, rng.randint(2, 3)),
@@ -90,7 +101,8 @@ def lists(shape: Shape, least: int = 0, most: int = MOST) -> tuple[Stratum, ...]
         "hundreds": lambda rng: lengths(rng, rng.randint(most - most // 9, most)),
         "few values": lambda rng: few(rng, rng.randint(20, 40)),
         "one to six digits": lambda rng: lengths(rng, rng.randint(9, 15)),
-        "alike modulo 2^32 or 2^64": lambda rng: alike(rng, rng.randint(8, 16)),
+        "alike modulo 2^32": lambda rng: alike(rng, rng.randint(8, 16), 32),
+        "alike modulo 2^64": lambda rng: alike(rng, rng.randint(8, 16), 64),
         "alike in their last digits": lambda rng: last_digits_alike(rng, rng.randint(8, 16)),
         "beyond 2^53": lambda rng: neighbours(rng, rng.randint(9, 17)),
         "far below zero": lambda rng: far_below(rng, rng.randint(3, 9)),
@@ -98,7 +110,7 @@ def lists(shape: Shape, least: int = 0, most: int = MOST) -> tuple[Stratum, ...]
     if least == 0:
         sizes = {"empty": lambda rng: [], **sizes}
     return (
-        *(Stratum(name, _shaped(shape, draw)) for name, draw in sizes.items()),
+        *(Stratum(name, _shaped(shape, draw)) for name, draw in sizes.items() if name not in without),
         *(Stratum(name, _shaped(shape, _ordered(arrange))) for name, arrange in ORDERS.items()),
     )
 

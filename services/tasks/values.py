@@ -40,6 +40,9 @@ MAX_COLLISIONS = 64
 _MAX_BITS = 14_285
 _INT_LIMIT = 10**MAX_DIGITS
 _INT = re.compile(r"-?(?:0|[1-9][0-9]*)\Z", re.ASCII)
+_INTS = re.compile(r'\[\{"i":"(?:0|-?[1-9][0-9]{0,99})"\}(?:,\{"i":"(?:0|-?[1-9][0-9]{0,99})"\})*\]\Z', re.ASCII)
+"""A list of ints and nothing else, which many answers are: read in a fraction of the time."""
+_QUICK_CHARS = 20_000
 _NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,5})\Z", re.ASCII)
 _HEX_FLOAT = re.compile(r"-?0x[01](?:\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}\Z", re.ASCII)
 _FLOAT_NAMES = ("inf", "-inf", "nan")
@@ -248,6 +251,8 @@ def loads(
     handle: Callable[[str, str], Any] | None = None,
 ) -> Any:
     """Value of a text made by `dumps`. Raises Undecodable for anything else, including raw JSON numbers."""
+    if type(text) is str and len(text) <= _QUICK_CHARS and _INTS.match(text):
+        return [int(digits) for digits in text[7:-3].split('"},{"i":"')]
     return decode(parse_json(text, max_chars), objects, handle)
 
 

@@ -1,4 +1,4 @@
-"""One check run: fresh inputs, a fresh jail, answers over the pipe one by one, comparison on this side."""
+"""One check run: fresh inputs, a fresh jail, answers over the pipe, each judged as it comes, on this side."""
 
 from __future__ import annotations
 

@@ -64,3 +64,7 @@ class Budget:
         before = self._used
         self._look()
         return before is not None and self._used is not None and self._used - before > allowed
+
+    def answered(self) -> None:
+        """One question of a message of several has its answer; looked at when the last of them has."""
+        self._questions += 1

@@ -6,6 +6,7 @@ from typing import Any
 from services.tasks.catalogue import draws
 from services.tasks.catalogue.problem import define
 from services.tasks.domain import Domain, Stratum
+from services.tasks.strata import permutation
 
 
 def _graph(rng: Random) -> tuple[Any, ...]:
@@ -32,14 +33,15 @@ Neighbours = list[list[int]]
 
 def _renamed(rng: Random, g: Neighbours, keep: int = 0) -> tuple[Neighbours, int]:
     """The same graph with its nodes numbered at random, neighbours in any order; and the new number of node `keep`."""
-    names = rng.sample(range(len(g)), len(g))
+    names = permutation(rng, len(g))
     if len(g) > 100:  # a large number for the node that one begins at
         place = names.index(len(g) - 1)
         names[place], names[keep] = names[keep], names[place]
     out: Neighbours = [[] for _ in g]
     for node, xs in enumerate(g):
         out[names[node]] = [names[x] for x in xs]
-        rng.shuffle(out[names[node]])
+        if len(xs) > 1:
+            rng.shuffle(out[names[node]])
     return out, names[keep]
 
 
@@ -77,13 +79,13 @@ def _tree(rng: Random, size: int) -> Neighbours:
     """Each node but node 0 below one with a lower number."""
     out: Neighbours = [[] for _ in range(size)]
     for node in range(1, size):
-        out[rng.randrange(max(0, node - 9), node)].append(node)
+        out[node - 1 - int(rng.random() * min(9, node))].append(node)
     return out
 
 
 def _beside(rng: Random, g: Neighbours, more: int) -> Neighbours:
     """The graph, and nodes that point into it but that nothing in it points to."""
-    return g + [[rng.randrange(len(g))] for _ in range(more)]
+    return g + [[node] for node in rng.choices(range(len(g)), k=more)]
 
 
 _REACHED = (
@@ -132,8 +134,8 @@ Edges = list[tuple[int, int]]
 def _joined(rng: Random, n: int, es: Edges, order: str = "any") -> tuple[Any, ...]:
     """A graph of n nodes by its edges; with "any", its nodes numbered at random, edges in any order, ends in either."""
     if order == "any":
-        names = rng.sample(range(n), n)
-        es = [rng.choice(((names[a], names[b]), (names[b], names[a]))) for a, b in es]
+        names = permutation(rng, n)
+        es = [(names[a], names[b]) if rng.random() < 0.5 else (names[b], names[a]) for a, b in es]
         rng.shuffle(es)
     return n, es
 
@@ -143,7 +145,7 @@ def _path(n: int) -> Edges:
 
 
 def _forest(rng: Random, n: int, roots: int) -> Edges:
-    return [(rng.randrange(max(0, x - 9), x), x) for x in range(roots, n)]
+    return [(x - 1 - int(rng.random() * min(9, x)), x) for x in range(roots, n)]
 
 
 def _pairs(rng: Random, n: int, count: int, least: int = 0) -> Edges:
@@ -158,11 +160,11 @@ _JOINED = (
     Stratum("few", lambda rng: (n := rng.randint(3, 9), _pairs(rng, n, rng.randint(2, 9))), 3),
     Stratum("tens", lambda rng: (n := rng.randint(12, 40), _pairs(rng, n, rng.randint(9, 40))), 3),
     Stratum(
-        "above a hundred", lambda rng: _joined(rng, n := rng.randint(132, 150), _forest(rng, n, rng.randint(2, 12))), 2
+        "above a hundred", lambda rng: _joined(rng, n := rng.randint(122, 130), _forest(rng, n, rng.randint(2, 12)))
     ),
     Stratum("hundreds", lambda rng: (n := rng.randint(270, 300), _pairs(rng, n, 30, n - 40))),
     Stratum("a path", lambda rng: _joined(rng, n := rng.randint(8, 30), _path(n))),
-    Stratum("a path of a hundred", lambda rng: _joined(rng, n := rng.randint(104, 140), _path(n))),
+    Stratum("a path of a hundred", lambda rng: _joined(rng, n := rng.randint(104, 115), _path(n))),
     Stratum("a path in order", lambda rng: (n := rng.randint(8, 60), _path(n))),
     Stratum("a path in reverse", lambda rng: (n := rng.randint(8, 60), _path(n)[::-1])),
     Stratum("a path against its direction", lambda rng: (n := rng.randint(8, 60), [(b, a) for a, b in _path(n)])),
@@ -172,7 +174,7 @@ _JOINED = (
     Stratum(
         "rings", lambda rng: _joined(rng, 30, [(x, x // 6 * 6 + (x + 1) % 6) for x in range(rng.choice((12, 18, 24)))])
     ),
-    Stratum("a star", lambda rng: _joined(rng, n := rng.randint(12, 110), [(0, x) for x in range(1, n)])),
+    Stratum("a star", lambda rng: _joined(rng, n := rng.randint(104, 110), [(0, x) for x in range(1, n)])),
     Stratum("every pair", lambda rng: _joined(rng, 13, [(a, b) for a in range(9) for b in range(a)])),
     Stratum(
         "the same edge again and again",
@@ -190,7 +192,7 @@ _JOINED = (
 def _rho(rng: Random, tail: int, cycle: int, more: int = 0) -> tuple[Any, ...]:
     """Successors: a tail into a cycle, numbered at random, and nodes that lead into it; asked from the tail's start."""
     size = tail + cycle
-    names = rng.sample(range(size + more), size + more)
+    names = permutation(rng, size + more)
     if size > 60:
         place = names.index(size + more - 1)
         names[place], names[0] = names[0], names[place]
@@ -247,7 +249,7 @@ def reach(g, x):
     return out
 """,
         _graph_and_node,
-        Domain(
+        domain=Domain(
             "g: a directed graph of up to 300 nodes; g[i] is the list of the nodes that node i leads to, each once, "
             "in any order; x: a node. The answer is the list of the nodes that can be reached from x, x first, in "
             "breadth-first order: the neighbours of a node in the order of its list, each node once, where it is "
@@ -265,7 +267,7 @@ def components(n, es):
     return len(set(t))
 """,
         _edges,
-        Domain(
+        domain=Domain(
             "n: an int from 1 to 300, the nodes are 0 to n - 1; es: a list of up to 300 undirected edges, each a "
             "tuple of two nodes, which may be one, in any order and more than once. The answer is the number of "
             "connected components.",
@@ -283,7 +285,7 @@ def in_degree(g):
     return t
 """,
         _graph,
-        Domain(
+        domain=Domain(
             "g: a directed graph of up to 300 nodes; g[i] is the list of the nodes that node i leads to, each once, "
             "in any order. The answer is the list of how many nodes lead to each node (itself counts).",
             _ENTERED,
@@ -300,7 +302,7 @@ def cycle_length(xs, x):
     return len(out) - out.index(x)
 """,
         _successors,
-        Domain(
+        domain=Domain(
             "xs: a list of 1 to 300 ints, where xs[i] is the one node (0 to len(xs) - 1) that node i leads to; x: a "
             "node. The answer is the number of nodes on the cycle that one ends in from x.",
             _FOLLOWED,

@@ -158,7 +158,9 @@ def _digits_in(rng: Random, base: int, count: int) -> tuple[Any, ...]:
 
 
 _COUNTED = (
-    *(Stratum(str(n), lambda rng, n=n: (n,)) for n in (0, 1, 2)),
+    Stratum("zero", lambda rng: (0,)),
+    Stratum("one", lambda rng: (1,)),
+    Stratum("two", lambda rng: (2,)),
     Stratum("three to twelve", lambda rng: (rng.randint(3, 12),), 3),
     Stratum("thirteen to twenty-five", lambda rng: (rng.randint(13, 25),), 2),
     Stratum("to 46, below 2^31", lambda rng: (rng.randint(26, 46),), 2),
@@ -178,7 +180,7 @@ def gcd(a, b):
     return a
 """,
         _two_numbers,
-        Domain(
+        domain=Domain(
             "a, b: ints from 0 to 10^31. The answer is their greatest common divisor; that of 0 and n is n, of 0 and "
             "0 it is 0.",
             _PAIRS,
@@ -195,7 +197,7 @@ def digit_sum(n):
     return t
 """,
         _digits,
-        Domain(
+        domain=Domain(
             "n: an int from 0 up, of at most 300 decimal digits. The answer is the sum of its digits.",
             _SUMMED,
         ),
@@ -212,7 +214,7 @@ def is_prime(n):
     return n > 1
 """,
         _small,
-        Domain(
+        domain=Domain(
             "n: an int from 0 to 40000. The answer is whether n is a prime number; 0 and 1 are none.",
             _TESTED,
         ),
@@ -229,7 +231,7 @@ def to_base(n, b):
     return out[::-1]
 """,
         _number_and_base,
-        Domain(
+        domain=Domain(
             "n: an int from 0 up, of at most 300 digits in base b; b: an int from 2 to 10^12. The answer is the list "
             "of the digits of n in base b, as ints from 0 to b - 1, the highest first and not 0, but for [0] where n "
             "is 0.",
@@ -247,7 +249,7 @@ def fib(n):
     return a
 """,
         _count,
-        Domain(
+        domain=Domain(
             "n: an int from 0 to 300. The answer is the Fibonacci number with the index n, exactly: 0 for 0, 1 for 1, "
             "and the sum of the two before from there on.",
             _COUNTED,

@@ -214,7 +214,7 @@ def balanced(s):
     return n == 0
 """,
         _brackets,
-        Domain(
+        domain=Domain(
             f"s: up to {MOST} characters, each ( or ). The answer is whether every bracket that opens is closed behind "
             "it, and none closes that was not opened; True for the empty text.",
             _BALANCED,
@@ -232,7 +232,7 @@ def read_int(s):
     return -n if s[0] == '-' else n
 """,
         _number_text,
-        Domain(
+        domain=Domain(
             "s: a text of 1 to 301 characters, which is a decimal integer: digits 0 to 9, with one minus or none in "
             "front. The answer is its value as an int. Any other text raises ValueError; the ones asked are no longer "
             "than 20 characters, have more in them than minus signs, begin with no more than one of those and hold no "
@@ -254,7 +254,7 @@ def fields(s, p):
     return out
 """,
         _fields,
-        Domain(
+        domain=Domain(
             f"s: {TEXT}, and tabs; p: one such character. The answer is the list of the pieces of s between the p in "
             "it, in order and without p; the empty text is a piece too, so that there is always one more than there "
             "are p.",
@@ -272,7 +272,7 @@ def read_sum(s):
     return t
 """,
         _sum_text,
-        Domain(
+        domain=Domain(
             f"s: 1 to {MOST // 2} single digits with one + or - between each two, and nothing else. The answer is what "
             "that adds up to, as an int.",
             _SUMS,

@@ -10,7 +10,7 @@ from typing import Any
 
 from services.tasks import strata
 from services.tasks.catalogue import draws
-from services.tasks.domain import Domain
+from services.tasks.domain import UNSTATED, Domain
 from services.tasks.fixture import content_digest
 
 Generate = Callable[[Random], tuple[Any, ...]]
@@ -30,10 +30,10 @@ class Problem:
     entry: str
     source: str
     generate: Generate
-    domain: Domain
     comparator: str = "exact"
     raises: tuple[str, ...] = ()
     predicates: tuple[Callable[[tuple[Any, ...], Any], bool], ...] = ()
+    domain: Domain = UNSTATED
 
     @property
     def key(self) -> str:
@@ -66,13 +66,13 @@ def define(
     family: str,
     source: str,
     generate: Generate,
-    domain: Domain,
     comparator: str = "exact",
     raises: tuple[str, ...] = (),
+    domain: Domain = UNSTATED,
 ) -> Problem:
     """A problem from its source text; the entry is the function that the text defines, printed by `ast.unparse`."""
     tree = ast.parse(source)
     (function,) = tree.body
     if not isinstance(function, ast.FunctionDef):
         raise TypeError(f"{family}: a problem is one function")
-    return Problem(family, function.name, ast.unparse(tree) + "\n", generate, domain, comparator, raises)
+    return Problem(family, function.name, ast.unparse(tree) + "\n", generate, comparator, raises, domain=domain)

@@ -11,6 +11,7 @@ from services.tasks.strata import (
     MOST,
     alike,
     another,
+    ascending,
     far_below,
     few,
     last_digits_alike,
@@ -57,14 +58,14 @@ def _sorted_needle(rng: Random, xs: list[int]) -> tuple[Any, ...]:
 
 
 def _long(rng: Random) -> list[int]:
-    return sorted(lengths(rng, rng.randint(MOST - 40, MOST)))
+    return ascending(rng, rng.randint(MOST - 40, MOST))
 
 
 def _after_nine_halvings(rng: Random) -> tuple[Any, ...]:
     """Hundreds of ascending ints, and one whose place a binary search does not know before its ninth round."""
-    xs = sorted(rng.sample(range(-9999, 9999), rng.randint(300, MOST)))
+    xs = ascending(rng, rng.randint(300, MOST))
     while True:
-        x, i, j, rounds, up = rng.choice(xs) + rng.randint(0, 1), 0, len(xs), 0, False
+        x, i, j, rounds, up = rng.choice(xs), 0, len(xs), 0, False
         while i < j:
             k, rounds = (i + j) // 2, rounds + 1
             up = xs[k] < x
@@ -93,7 +94,8 @@ _SORTED = (
 
 def _once(rng: Random, count: int, end: bool) -> tuple[Any, ...]:
     """Distinct ints, and one of the last twenty or of the first."""
-    xs = rng.sample(range(-9999, 9999), count)
+    xs = ascending(rng, count)
+    rng.shuffle(xs)
     return xs, another(rng.choice(xs[-20:] if end else xs[:20]))
 
 
@@ -170,7 +172,7 @@ def lower_bound(xs, x):
     return i
 """,
         _sorted_and_number,
-        Domain(
+        domain=Domain(
             f"xs: a list of up to {MOST} {INTS}, ascending, equal ones allowed; x: such an int. The answer is the "
             "lowest index at which x can be inserted with xs still ascending: how many elements are below x.",
             _SORTED,
@@ -186,7 +188,7 @@ def last_index(xs, x):
     return i
 """,
         _list_and_number,
-        Domain(
+        domain=Domain(
             f"xs: a list of up to {MOST} {INTS}, in any order; x: such an int. The answer is the highest index of x, "
             "or -1 where it is absent.",
             _UNSORTED,
@@ -202,7 +204,7 @@ def first_index(xs, x):
     raise ValueError(x)
 """,
         _list_and_number,
-        Domain(
+        domain=Domain(
             f"xs: a list of up to {MOST} {INTS}, in any order; x: such an int. The answer is the lowest index of x; "
             "ValueError is raised where it is absent.",
             _UNSORTED,
@@ -220,7 +222,7 @@ def arg_max(xs):
     return k
 """,
         _some,
-        Domain(
+        domain=Domain(
             f"xs: a list of 1 to {MOST} {INTS}, in any order. The answer is the index of the largest, the lowest index "
             "where several are the largest.",
             _NOT_EMPTY,

@@ -126,7 +126,7 @@ _PARTS = (
     Stratum("a longer one", lambda rng: _planted_late(rng, rng.randint(55, 60)), 2),
     Stratum("with digits and blanks", lambda rng: _planted(rng, 6, rng.randint(3, 6), "0123456789 "), 2),
     Stratum("like ones of other scripts", lambda rng: _planted(rng, 4, rng.randint(2, 6), OTHERS)),
-    Stratum("a blank at its end", lambda rng: ("a a b ab a" * rng.randint(1, 9), rng.choice(("a ", " a", "b "))), 2),
+    Stratum("a blank at its end", lambda rng: ("a a b ab a" * rng.randint(1, 9), rng.choice(("a ", " a", "b "))), 3),
     Stratum("of another case", lambda rng: ("abAB" * rng.randint(2, 9) + "Ab", rng.choice(("ab", "AB", "Ab", "bA")))),
     Stratum(
         "a pattern to others",
@@ -234,7 +234,7 @@ def is_palindrome(s):
     return True
 """,
         _nearly_palindrome,
-        Domain(
+        domain=Domain(
             f"s: {TEXT}. The answer is whether it reads the same backwards; True for the empty text.",
             _PALINDROMES,
         ),
@@ -250,7 +250,7 @@ def count_part(s, p):
     return n
 """,
         _word_and_part,
-        Domain(
+        domain=Domain(
             f"s: {TEXT}; p: such a text of at least one character. The answer is the number of places at which p "
             "begins in s, overlapping ones counted each.",
             _PARTS,
@@ -266,7 +266,7 @@ def common_prefix(s, p):
     return s[:i]
 """,
         _two_words,
-        Domain(
+        domain=Domain(
             f"s, p: {TEXT}. The answer is the longest text with which both begin.",
             _STARTS,
         ),
@@ -282,7 +282,7 @@ def squeeze(s):
     return out
 """,
         _word,
-        Domain(
+        domain=Domain(
             f"s: {TEXT}. The answer is s with every run of one character cut down to a single one.",
             _SQUEEZED,
         ),
@@ -297,7 +297,7 @@ def shift(s, n):
     return out
 """,
         _word_and_shift,
-        Domain(
+        domain=Domain(
             f"s: up to {MOST} letters from a to z; n: an int from -10^18 to 10^18. The answer is s with every letter "
             "moved n places on in the alphabet, round from z to a (backwards where n is negative).",
             _SHIFTED,

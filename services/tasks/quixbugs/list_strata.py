@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 from services.tasks.domain import Stratum
-from services.tasks.strata import LETTERS, OTHERS, alike, lengths, lists, neighbours, signed, text
+from services.tasks.strata import LETTERS, OTHERS, alike, ascending, lengths, lists, neighbours, signed, text
 
 
 def _alone(rng: Random, xs: list[int]) -> tuple[Any, ...]:
@@ -38,7 +38,7 @@ def _moved(rng: Random, xs: list[int], k: int) -> tuple[Any, ...]:
 
 MOVED = (
     *lists(lambda rng, xs: _moved(rng, xs, rng.choice((1, 2, 5, len(xs) + 1)))),
-    Stratum("hundreds, far moved", lambda rng: _moved(rng, lengths(rng, 300), rng.randint(104, 290))),
+    Stratum("hundreds, far moved", lambda rng: _moved(rng, ascending(rng, 300), rng.randint(258, 290))),
     Stratum("hundreds, not moved", lambda rng: _moved(rng, lengths(rng, 300), 0)),
 )
 
@@ -54,6 +54,7 @@ SORTED = (
     *lists(_searched),
     Stratum("hundreds, near the end", lambda rng: (xs := sorted(lengths(rng, 300)), rng.choice(xs[265:])), 2),
     Stratum("hundreds, near the start", lambda rng: (xs := sorted(lengths(rng, 300)), rng.choice(xs[:40])), 2),
+    Stratum("zero among them", lambda rng: (sorted({*signed(rng, rng.randint(3, 30)), -7, 0, 8}), 0), 2),
     Stratum("above all of hundreds", lambda rng: (xs := sorted(signed(rng, 280)), xs[-1] + rng.randint(1, 10**12))),
     Stratum("one of many beyond 2^53", lambda rng: (xs := sorted(neighbours(rng, 12)), rng.choice(xs[3:])), 2),
     Stratum("beside many beyond 2^53", lambda rng: ([2 * x for x in sorted(neighbours(rng, 12))], 2 * 10**18 + 1)),
@@ -90,6 +91,7 @@ NESTED = (
     Stratum("twelve deep", lambda rng: ([1, [2, [3, [4, [5, [6, [7, [8, [9, [10, [11, rng.randint(12, 99)]]]]]]]]]]],)),
     Stratum("tens, nested", lambda rng: (_nested(rng, signed(rng, rng.randint(12, 40)), rng.randint(3, 9)),), 3),
     Stratum("beyond 2^53", lambda rng: (_nested(rng, neighbours(rng, 12), 4),)),
+    Stratum("beyond 2^64", lambda rng: (_nested(rng, [2**64, 2**64 + 1, 2**65, -(2**64), rng.randint(0, 9)], 2),)),
     Stratum("texts", lambda rng: (_nested(rng, [text(rng, 3, OTHERS + LETTERS) for _ in range(15)], 4),)),
     Stratum("equal ones", lambda rng: ([[7, 7], 7, [[7]] * 2, *[7] * rng.randint(1, 9)],)),
 )
@@ -130,14 +132,18 @@ PERMUTED = (
     Stratum("a hundred", lambda rng: _permuted(rng, rng.sample(range(-999, 999), 110), rng.randint(1, 105))),
     Stratum("in order", lambda rng: (list(range(rng.randint(-9, 0), rng.randint(5, 40))),)),
     Stratum("beyond 2^53", lambda rng: _permuted(rng, neighbours(rng, 12), rng.randint(1, 8)), 2),
-    Stratum("alike modulo 2^64", lambda rng: _permuted(rng, alike(rng, 9), rng.randint(1, 5))),
+    Stratum("alike modulo 2^32 or 2^64", lambda rng: _permuted(rng, alike(rng, 9), rng.randint(1, 5)), 2),
+    Stratum("alike modulo 2^64", lambda rng: _permuted(rng, alike(rng, 9, 64), rng.randint(1, 5)), 2),
 )
 
 PALINDROMIC = (
     Stratum("one digit", lambda rng: ([rng.randint(0, 9)],), 2),
     Stratum("nines", lambda rng: ([9] * rng.randint(2, 12),)),
     Stratum("tens of nines", lambda rng: ([9] * rng.randint(17, 60),)),
-    Stratum("a hundred nines", lambda rng: ([9] * rng.randint(104, 300),)),
+    Stratum("hundreds of nines", lambda rng: ([9] * rng.randint(260, 300),)),
+    Stratum(
+        "nines but for the middle", lambda rng: ([*[9] * (n := rng.randint(1, 4)), rng.randint(0, 8), *[9] * n],), 3
+    ),
     Stratum("eight to ten digits", lambda rng: (_mirrored(rng, rng.randint(8, 10)),), 3),
     Stratum("a nine in the middle", lambda rng: ([*(f := _mirrored(rng, 4)[:2]), 9, *f[::-1]],)),
     Stratum("two nines in the middle", lambda rng: ([*(f := _mirrored(rng, 4)[:2]), 9, 9, *f[::-1]],)),
@@ -155,10 +161,17 @@ def _packed(rng: Random, count: int, worth: int) -> tuple[Any, ...]:
     return sum(rng.sample([weight for weight, _ in items], count // 2)), items
 
 
+def _packed_heavily(rng: Random) -> tuple[Any, ...]:
+    """A capacity of hundreds that binds, and items whose worth is about their weight."""
+    items = [[weight, weight + rng.randint(0, 9)] for weight in (rng.randint(60, 120) for _ in range(12))]
+    return rng.randint(400, 700), items
+
+
 PACKED = (
     Stratum("no items", lambda rng: (rng.randint(0, 99), [])),
     Stratum("no capacity", lambda rng: (0, [[rng.randint(1, 9), rng.randint(1, 9)] for _ in range(4)])),
     Stratum("ten to twelve items", lambda rng: _packed(rng, rng.randint(10, 12), 99), 3),
+    Stratum("twelve heavy items", _packed_heavily, 4),
     Stratum("worth beyond 2^53", lambda rng: _packed(rng, rng.randint(6, 10), 10**18), 2),
     Stratum("one that is too heavy", lambda rng: (9, [[10**20, 5], [rng.randint(2, 9), 3], [10, 99]])),
     Stratum("all fit", lambda rng: (900, [[rng.randint(1, 60), rng.randint(1, 999)] for _ in range(9)])),
@@ -169,6 +182,8 @@ SUBSETS = (
     Stratum("empty", lambda rng: ([],)),
     Stratum("eight", lambda rng: (rng.sample(range(-50, 50), 8),)),
     Stratum("beyond 2^53", lambda rng: (neighbours(rng, 4),)),
+    Stratum("alike modulo 2^64", lambda rng: (alike(rng, 4, 64),)),
+    Stratum("texts of both cases and scripts", lambda rng: (["A", "a", rng.choice(OTHERS), rng.choice("ÉΩЖ"), "Z"],)),
     Stratum("texts", lambda rng: (rng.sample([*LETTERS, *OTHERS, "", "ab"], 5),)),
 )
 

@@ -11,13 +11,23 @@ def _sized(rng: Random, digits: int) -> int:
     return rng.randint(10 ** (digits - 1), 10**digits - 1)
 
 
+def _bits(rng: Random, count: int) -> tuple[Any, ...]:
+    """An int of so many bits."""
+    return (rng.getrandbits(count) | 1 << count - 1,)
+
+
 BITS = (
     Stratum("zero", lambda rng: (0,)),
-    *(Stratum(f"{name} bits", lambda rng, n=n: (rng.getrandbits(n) | 1 << n - 1 | 1 << n // 2,), 2) for name, n in
-      (("9", 9), ("17", 17), ("33", 33), ("65", 65), ("a hundred", 110), ("hundreds of", 300))),
-    Stratum("all bits", lambda rng: (2 ** rng.randint(5, 290) - 1,), 2),
+    Stratum("9 bits", lambda rng: _bits(rng, 9), 2),
+    Stratum("17 bits", lambda rng: _bits(rng, 17), 2),
+    Stratum("33 bits", lambda rng: _bits(rng, 33), 2),
+    Stratum("65 bits", lambda rng: _bits(rng, 65), 2),
+    Stratum("a hundred bits", lambda rng: _bits(rng, 110), 2),
+    Stratum("hundreds of bits", lambda rng: _bits(rng, 300), 2),
+    Stratum("all bits", lambda rng: (2 ** rng.randint(5, 99) - 1,), 2),
+    Stratum("hundreds of bits, all of them", lambda rng: (2 ** rng.randint(260, 299) - 1,)),
     Stratum("one bit", lambda rng: (2 ** rng.randint(5, 290),), 2),
-)  # fmt: skip
+)
 
 
 def _multiples(rng: Random, shared: int, most: int) -> tuple[Any, ...]:
@@ -38,6 +48,7 @@ _PRIMES = [n for n in range(101, 1000) if all(n % d for d in range(2, 32))]
 FACTORED = (
     Stratum("one", lambda rng: (1,)),
     Stratum("a prime of three digits", lambda rng: (rng.choice(_PRIMES),), 2),
+    Stratum("a prime beyond 2^16", lambda rng: (rng.choice((65537, 70001, 99991, 104729, 109987)),), 2),
     Stratum("two primes", lambda rng: (rng.choice(_PRIMES) * rng.choice(_PRIMES),), 2),
     Stratum("a square of a prime", lambda rng: (rng.choice(_PRIMES) ** 2,)),
     Stratum("a power of two", lambda rng: (2 ** rng.randint(5, 60),)),
@@ -63,9 +74,13 @@ TRIANGLES = (
 TOWERS = (
     Stratum("none", lambda rng: (0, *rng.sample((1, 2, 3), 2))),
     Stratum("eight or nine", lambda rng: (rng.randint(8, 9), *rng.sample((1, 2, 3), 2))),
-    *(Stratum(f"from {a} to {b}", lambda rng, a=a, b=b: (rng.randint(2, 5), a, b)) for a in (1, 2, 3) for b in (1, 2, 3)
-      if a != b),
-)  # fmt: skip
+    Stratum("from 1 to 2", lambda rng: (rng.randint(2, 5), 1, 2)),
+    Stratum("from 1 to 3", lambda rng: (rng.randint(2, 5), 1, 3)),
+    Stratum("from 2 to 1", lambda rng: (rng.randint(2, 5), 2, 1)),
+    Stratum("from 2 to 3", lambda rng: (rng.randint(2, 5), 2, 3)),
+    Stratum("from 3 to 1", lambda rng: (rng.randint(2, 5), 3, 1)),
+    Stratum("from 3 to 2", lambda rng: (rng.randint(2, 5), 3, 2)),
+)
 
 CHANGE = (
     Stratum("nothing", lambda rng: (rng.sample(range(1, 99), 4), 0)),
@@ -75,6 +90,9 @@ CHANGE = (
     Stratum("money", lambda rng: ([1, 5, 10, 25], rng.randint(40, 100))),
     Stratum("coins of two digits", lambda rng: (rng.sample(range(10, 60), 4), rng.randint(100, 240)), 2),
     Stratum("six to nine coins", lambda rng: (rng.sample(range(3, 20), rng.randint(6, 9)), rng.randint(20, 36)), 2),
+    Stratum("nine coins", lambda rng: (xs := sorted(rng.sample(range(6, 30), 9)), xs[-1] + xs[-2]), 2),
+    Stratum("eight coins", lambda rng: (xs := sorted(rng.sample(range(5, 30), 8)), xs[-1] + rng.choice(xs)), 2),
+    Stratum("hundreds of ways", lambda rng: ([2, 5, 10], rng.randint(258, 300)), 2),
     Stratum(
         "a coin of hundreds",
         lambda rng: ([c := rng.randint(3, 9), x := rng.randint(256, 270)], x + c * rng.randint(0, 3)),
@@ -87,6 +105,10 @@ CHOSEN = (
     Stratum("one at a time", lambda rng: (a := rng.randint(-9, 9), a + rng.randint(12, 120), 1)),
     Stratum("nearly all", lambda rng: (a := rng.randint(-99, 9), a + 10, rng.randint(8, 10))),
     Stratum("pairs", lambda rng: (a := rng.randint(-9, 9), a + rng.randint(9, 16), 2)),
+    Stratum("ten and more of two digits", lambda rng: (a := rng.randint(10, 60), a + 12, rng.randint(10, 11)), 2),
+    Stratum("to zero", lambda rng: (-rng.randint(4, 8), 0, rng.randint(1, 4))),
+    Stratum("more than fifty", lambda rng: (a := rng.randint(-9, 9), a + rng.randint(8, 9), 3), 2),
+    Stratum("more than a hundred", lambda rng: (a := rng.randint(-9, 9), a + 10, rng.randint(3, 4)), 2),
     Stratum("far from zero", lambda rng: (a := rng.choice((-1, 1)) * 10**4, a + 6, 3)),
     Stratum("beyond 2^53", lambda rng: (a := rng.choice((-1, 1)) * 10**18, a + 6, 3)),
     Stratum("too few", lambda rng: (a := rng.randint(-9, 9), a + rng.randint(-99, 2), 3)),

@@ -8,12 +8,11 @@ from random import Random
 from typing import Any
 
 from services.tasks import strata
-from services.tasks.domain import Domain
+from services.tasks.domain import UNSTATED, Domain
 from services.tasks.fixture import content_digest
 from services.tasks.quixbugs import draws
 
 FAMILY = "quixbugs"
-_UNSTATED = Domain("", ())
 
 
 def _any(*args: Any) -> bool:
@@ -35,7 +34,7 @@ class Problem:
     raises: tuple[str, ...] = ()
     fits: Callable[..., bool] = _any
     predicates: tuple[Callable[[tuple[Any, ...], Any], bool], ...] = ()
-    domain: Domain = _UNSTATED
+    domain: Domain = UNSTATED
 
     @property
     def entry(self) -> str:

@@ -25,9 +25,9 @@ from services.tasks.taskset import HELDOUT_BUGS, HELDOUT_FAMILIES, TRAIN, TaskSe
 
 # The content of the shipped catalogue. A change here is a change of every number that was measured on it: say so in the
 # commit, and print the new ones with `build_catalogue().digest` and `content_digest(...)` as below.
-PUBLIC_DIGEST = "sha256:11469d9a55dda78447ee06fc0b235a6cfa00e7541c792029be80b0486b3faa24"
+PUBLIC_DIGEST = "sha256:7ee7719cffe8c22b410055a30bdc338780d63721a4fb085a84361cc1090175a1"
 SEEN_DIGEST = "sha256:9733aaa9cae7759679ce4f8eb0bc9a0e2abb3a84947ad0b35ac651cb71682774"
-HIDDEN_DIGEST = "d5aa0f6c9f87c50e8c9448b203d873e452cc0037ad1440728cee6750e0bf421f"
+HIDDEN_DIGEST = "cee9bad876c3cf950c16ffd2790bfe253934c22c686f9afb82691e4896f6c796"
 
 PROBLEMS = sorted(catalogue.problems())
 

@@ -4,20 +4,31 @@ right programs of other algorithms and styles pass."""
 import ast
 import marshal
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from services.runtime.jail.launcher import JailHost
+from services.runtime.settings import Verifier
 from services.tasks import catalogue, values
 from services.tasks.build import build_catalogue
 from services.tasks.comparators import Outcome
 from services.tasks.fixture import CheckSet
+from services.verifier import trial
+from services.verifier.attribution import attribute
+from services.verifier.main import bounds
+from tests.services.jails import jail_host
 from tests.services.tasks.right_programs import RIGHT
 from tests.services.tasks.wrong_fixes import WRONG, Wrong
 
 RUNS = 300
 """Check runs of which a wrong program may pass none. They share what is dear (inputs and trusted answers)."""
+
+
+@pytest.fixture
+def host() -> Iterator[JailHost]:
+    yield from jail_host(2)
 
 
 def check_of(key: str) -> CheckSet:
@@ -52,6 +63,7 @@ def test_a_wrong_program_is_wrong_where_it_says(wrong: Wrong) -> None:
     assert not is_right(check, function_of(wrong.source, check.entry), args, check.expected(args))
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # one of the wrong ones takes texts for patterns
 @pytest.mark.parametrize("key", sorted({wrong.key for wrong in WRONG}))
 def test_no_wrong_program_passes_a_check_run(key: str) -> None:
     check = check_of(key)
@@ -93,3 +105,16 @@ def test_every_function_has_right_programs_of_its_own_and_wrong_ones() -> None:
     for key, sources in RIGHT.items():
         shapes = {ast.dump(ast.parse(source)) for source in (*sources, catalogue.problem(key).source)}
         assert len(shapes) == len(sources) + 1
+
+
+def test_right_programs_pass_in_the_jail(host: JailHost) -> None:
+    """Once each, as the verifier asks them: with its limits, over the pipes."""
+    limits = bounds(Verifier())
+    failed = []
+    for key, sources in RIGHT.items():
+        check = check_of(key)
+        for number, source in enumerate(sources):
+            found = attribute(trial.run(host, {"solution.py": source}, check, number, limits))
+            if found != ("pass", "ok"):
+                failed.append((key, number, found))
+    assert failed == []
