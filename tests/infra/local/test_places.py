@@ -192,7 +192,8 @@ def test_a_long_path_is_a_place_too(tmp_path):
 
 
 def readable_broker(run: RunDir):
-    (run.broker / "something").mkdir()
+    with serving(run, run.settings()):
+        pass
     return readable(run)
 
 
