@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from infra.local.rundir import LONGEST, RunDir
-from infra.local.stack import Stack, readable
+from infra.local.stack import Stack, readable, serving
 from services.runtime.errors import UserError
 from services.runtime.settings import dump_toml, load
 from services.runtime.store import open_store
