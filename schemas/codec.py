@@ -19,7 +19,7 @@ MAX_BYTES = 8 * 1024 * 1024
 """Largest value that is decoded or encoded (bytes); larger facts go to the object store as a claim check."""
 
 T = TypeVar("T", bound=Record)
-Headers = Sequence[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes | None]]
 
 
 def _check_aligned(kind: RecordType, lengths: Mapping[str, int | None]) -> None:
@@ -160,10 +160,10 @@ def decode(cls: type[T], raw: bytes, headers: Headers | None = None, max_bytes: 
         raise ContractViolation("size", f"{len(raw)} bytes, over {max_bytes}")
     if headers is not None:
         found = dict(headers)
-        content = found.get("content-type", b"").decode(errors="replace")
+        content = (found.get("content-type") or b"").decode(errors="replace")
         if content != CONTENT_TYPE:
             raise ContractViolation("content-type", f"{content or 'none'!r} is not {CONTENT_TYPE!r}")
-        named = found.get("ce_dataschema", b"").decode(errors="replace").split("#")[0]
+        named = (found.get("ce_dataschema") or b"").decode(errors="replace").split("#")[0]
         if named and named != f"{kind.name}/{kind.version}":
             raise ContractViolation("schema", f"the message says {named}, the topic holds {kind.name}/{kind.version}")
     form, contract = _of(kind)

@@ -24,6 +24,8 @@ from schemas.record import Record, record
 
 Contrast = Literal["mixed", "all_pass", "all_fail", "unresolved"]
 ExclusionReason = Literal["stale", "unresolved", "zero_contrast", "halted_version", "poison"]
+CONTRADICTED = "contradicted"
+"""In place of a member's verdict: what was said of it cannot be what became of the request."""
 _MEMBERS = (
     "member_trials",
     "member_attempts",

@@ -115,6 +115,8 @@ class Facts:
     def _decided(self, record: GroupAdmission) -> None:
         number = _number(record.group_id)
         if record.pass_rate is not None:
+            if not 0 <= record.pass_rate <= 1:
+                raise ContractViolation("range", f"{record.group_id}: a pass rate of {record.pass_rate:g}")
             judged = sum(coefficient is not None for coefficient in record.member_coefficients)
             self.rates.observe(record.task_id, number, record.pass_rate, judged)
         self._fate(number, record.decision)

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from schemas.bounds import INT32
 from services.runtime.checkpoints import OPTIMIZER_FILE, Manifest, StoredFile, fetch_checkpoint, load_manifest
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings
 from services.runtime.store import ObjectStore
+from services.trainer.assembly import Room
 from services.trainer.packing import TrainGroup
 
 if TYPE_CHECKING:
@@ -38,6 +40,10 @@ class Weights(Protocol):
 
     def files(self) -> Files:
         """The files of the present weights; valid until the next call."""
+
+    @property
+    def room(self) -> Room:
+        """What can be put into the present weights."""
 
 
 class TorchWeights:
@@ -91,6 +97,13 @@ class TorchWeights:
             fetch_checkpoint(self._store, load_manifest(self._store, self._settings.base_manifest), Path(name))
             return policy.load(Path(name), self._settings.trainer.device).requires_grad_(False)
 
+    @property
+    def room(self) -> Room:
+        """See Weights."""
+        shape = getattr(self._updater and self._updater.model, "config", None)
+        limits = (getattr(shape, name, None) for name in ("vocab_size", "max_position_embeddings"))
+        return Room(*(INT32 if limit is None else int(limit) for limit in limits))
+
     def update(self, groups: Sequence[TrainGroup], version: int) -> Stats:
         """See Weights."""
         if self._updater is None:
@@ -120,6 +133,7 @@ class SyntheticWeights:
         self._update_s = update_s
         self._stop = stop
         self._files: Files = {}
+        self.room = Room()
 
     def restore(self, manifest: Manifest) -> None:
         """See Weights."""

@@ -141,7 +141,7 @@ def suspects_of(settings: RunSettings, process: ServiceProcess | None, host: Bac
     containers)."""
     crashes = process.crash_file if process is not None else None
     path = crashes or Path(tempfile.gettempdir()) / f"{host.label}.crash.json"
-    return Suspects(path.with_suffix(".checks.json"), settings.run_id, settings.runtime.crash_tries)
+    return Suspects(path.with_suffix(".checks.json"), settings.run_id, settings.runtime.death_tries)
 
 
 def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
