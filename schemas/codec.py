@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from schemas.contract import Contract, ContractViolation
-from schemas.form import FieldError, Form, is_compressed
+from schemas.form import FieldError, Form
+from schemas.metadata import is_compressed
 from schemas.record import FieldSpec, Record, RecordType
 
 __all__ = ["CONTENT_TYPE", "MAX_BYTES", "ContractViolation", "decode", "encode", "headers"]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from schemas.metadata import HEADER, follow, table_field
 from schemas.record import FieldSpec, RecordType
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -157,35 +158,6 @@ def _writer(spec: FieldSpec) -> Write:
     return by_type[spec.arrow]
 
 
-def _table_field(raw: bytes, table: int, index: int) -> int:
-    """Position of a flatbuffer table's field; 0 when it is absent."""
-    (back,) = struct.unpack_from("<i", raw, table)
-    vtable = table - back
-    (size,) = struct.unpack_from("<H", raw, vtable)
-    if 4 + 2 * index >= size:
-        return 0
-    (offset,) = struct.unpack_from("<H", raw, vtable + 4 + 2 * index)
-    return table + offset if offset else 0
-
-
-def _follow(raw: bytes, position: int) -> int:
-    (offset,) = struct.unpack_from("<I", raw, position)
-    return int(position + offset)
-
-
-_BATCH, _COMPRESSION = 2, 3
-"""Fields of Arrow's tables: Message.header, RecordBatch.compression."""
-
-
-def is_compressed(metadata: bytes) -> bool:
-    """Whether the body of a record batch message is said to be compressed, from its verified metadata flatbuffer.
-
-    Raises struct.error where that points outside of itself.
-    """
-    batch = _follow(metadata, _table_field(metadata, _follow(metadata, 0), _BATCH))
-    return bool(_table_field(metadata, batch, _COMPRESSION))
-
-
 class Form:
     """How one record type's batches look in bytes. Columns are read in the order of the type's fields."""
 
@@ -196,13 +168,13 @@ class Form:
         message = example.serialize().to_pybytes()
         (size,) = struct.unpack_from("<i", message, 4)
         self._head = message[: 8 + size]
-        root = _follow(self._head, 8)
-        batch = _follow(self._head, _table_field(self._head, root, _BATCH))
-        nodes = _follow(self._head, _table_field(self._head, batch, 1))
-        buffers = _follow(self._head, _table_field(self._head, batch, 2))
+        root = follow(self._head, 8)
+        batch = follow(self._head, table_field(self._head, root, HEADER))
+        nodes = follow(self._head, table_field(self._head, batch, 1))
+        buffers = follow(self._head, table_field(self._head, batch, 2))
         (node_count,) = struct.unpack_from("<I", self._head, nodes)
         (buffer_count,) = struct.unpack_from("<I", self._head, buffers)
-        runs = [(_table_field(self._head, root, 3), 1), (nodes + 4, 2 * node_count), (buffers + 4, 2 * buffer_count)]
+        runs = [(table_field(self._head, root, 3), 1), (nodes + 4, 2 * node_count), (buffers + 4, 2 * buffer_count)]
         self._length, self._nodes, self._buffers = ((at, struct.Struct(f"<{count}q")) for at, count in runs)
         edges = [0, *(e for at, count in sorted(runs) for e in (at, at + 8 * count)), len(self._head)]
         self._fixed = [(a, b, self._head[a:b]) for a, b in zip(edges[::2], edges[1::2], strict=True)]

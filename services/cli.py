@@ -242,6 +242,9 @@ def backup(
 
     counts = back_up(run_dir or _default_run(), place, print)
     print(f"backed up {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB) to {place}")
+    if counts.missing:
+        print(f"{len(counts.missing)} objects that the run names were not there to copy; all else is in the backup")
+        raise typer.Exit(1)
 
 
 @app.command()

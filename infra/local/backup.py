@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.local.backup_checks import check
 from infra.local.deployed import settings_of
 from infra.local.rundir import RunDir
 from infra.local.stack import readable, serving
@@ -30,20 +31,23 @@ from services.runtime import archive
 from services.runtime.archive import Span
 from services.runtime.cluster import Cluster, said
 from services.runtime.errors import UserError
-from services.runtime.segments import Raw, unpack
+from services.runtime.segments import MAX_UNPACKED, Raw, unpack
 from services.runtime.settings import RunSettings, Store, dump_toml, load
 from services.runtime.store import (
     CorruptObject,
     MissingObject,
     ObjectStore,
+    checked_key,
     content_key,
     digest_of,
+    get_bounded,
     open_hidden,
     open_store,
 )
 
 FORMAT = "rollstream.backup/1"
 MANIFEST = "backup.json"
+MAX_MANIFEST = 256 * 1024 * 1024
 Say = Callable[[str], None]
 
 
@@ -54,6 +58,8 @@ class Counts:
     records: int
     objects: int
     bytes: int
+    missing: tuple[str, ...] = ()
+    """Objects that something in the run names and the store does not hold: the copy lacks them as the run does."""
 
 
 def target_store(place: str, own: Store | None = None, *, create: bool = False) -> ObjectStore:
@@ -98,7 +104,7 @@ def copy_out(settings: RunSettings, cluster: Cluster, target: ObjectStore, say: 
         total += count
         topics.setdefault(name, {})[str(number)] = {"first": span.first, "end": span.end, "segments": segments}
         say(f"{name}[{number}]: {count} records")
-    objects, size = _copy_objects(settings, target, found, claimed, say)
+    objects, size, missing = _copy_objects(settings, target, found, claimed, say)
     document = {
         "format": FORMAT,
         "run_id": run_id,
@@ -107,10 +113,11 @@ def copy_out(settings: RunSettings, cluster: Cluster, target: ObjectStore, say: 
         "topics": topics,
         "groups": {group: _as_json(offsets) for group, offsets in groups.items()},
         "objects": objects,
+        "missing": missing,
     }
     if not target.put_if_absent(MANIFEST, json.dumps(document, indent=1, sort_keys=True).encode()):
         raise UserError("somebody else wrote a backup there meanwhile", str(target), "choose another place")
-    return Counts(total, len(objects), size)
+    return Counts(total, len(objects), size, missing)
 
 
 def _require_own(cluster: Cluster, settings: RunSettings, found: Mapping[tuple[str, int], Span]) -> None:
@@ -139,7 +146,7 @@ def _copy_objects(
     found: Mapping[tuple[str, int], Span],
     claimed: set[str],
     say: Say,
-) -> tuple[dict[str, str], int]:
+) -> tuple[dict[str, str], int, tuple[str, ...]]:
     """Original key -> content key of every object of the run, and their bytes. Content objects keep their names."""
     source, hidden = open_store(settings.store), open_hidden(settings)
     tasks = f"tasks/{settings.taskset_digest}/"
@@ -155,19 +162,24 @@ def _copy_objects(
         claimed.update(files)
         objects[key] = target.put_content(data)
         size += len(data)
+    missing = []
     for key in sorted(claimed):
-        with _fetched(source, key) as path:
-            objects[key] = target.put_content(path)
-            size += path.stat().st_size
+        try:
+            with _fetched(source, key) as path:
+                objects[key] = target.put_content(path)
+                size += path.stat().st_size
+        except (MissingObject, CorruptObject, ValueError) as e:
+            missing.append(key)
+            say(f"not copied: {str(e)[:300]}")
     say(f"{len(objects)} objects, {size / 2**20:.1f} MB")
-    return objects, size
+    return objects, size, tuple(missing)
 
 
 @contextlib.contextmanager
 def _fetched(store: ObjectStore, key: str) -> Iterator[Path]:
     """A content-addressed object, however large, as a verified temporary file."""
     with tempfile.NamedTemporaryFile(prefix="rollstream-") as out:
-        if content_key(store.get_into(key, out)) != key:
+        if content_key(store.get_into(checked_key(key), out)) != key:
             raise CorruptObject(f"object {key} in {store} does not hold what its name promises")
         out.flush()
         yield Path(out.name)
@@ -216,14 +228,15 @@ def restore(place: str, root: Path, overrides: dict[str, Any], say: Say) -> Coun
 
 def _document(source: ObjectStore, place: str) -> dict[str, Any]:
     try:
-        document = json.loads(source.get(MANIFEST))
+        document = json.loads(get_bounded(source, MANIFEST, MAX_MANIFEST))
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']!r}")
+        check(document)
     except MissingObject:
         raise UserError(
             "there is no finished backup", place, "give the place that `rollstream backup` wrote to"
         ) from None
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, CorruptObject) as e:
         raise UserError(f"the backup's manifest is damaged: {e}", f"{place}/{MANIFEST}", "take another copy") from e
     return dict(document)
 
@@ -272,7 +285,10 @@ def copy_in(
         for name, partitions in topics.items():
             for number, part in partitions.items():
                 span = Span(part["first"], part["end"])
-                count = restorer.partition(name, int(number), span, _records(source, part["segments"]))
+                try:
+                    count = restorer.partition(name, int(number), span, _records(source, part["segments"]))
+                except (codec.ContractViolation, CorruptObject, MissingObject) as e:
+                    raise UserError(f"{name}[{number}] is damaged: {e}", str(source), "restore another copy") from e
                 total += count
                 say(f"{name}[{number}]: {count} records")
         for group, offsets in document["groups"].items():
@@ -284,4 +300,8 @@ def copy_in(
 
 def _records(source: ObjectStore, segments: Iterable[Mapping[str, Any]]) -> Iterator[Raw]:
     for segment in segments:
-        yield from unpack(source.get_content(segment["key"]))
+        data = get_bounded(source, segment["key"], MAX_UNPACKED, segment["key"].rpartition("/")[2])
+        found = list(unpack(data))
+        if (len(found), found[0].offset, found[-1].offset) != (segment["count"], segment["first"], segment["last"]):
+            raise CorruptObject(f"segment {segment['key']} does not hold what the manifest says")
+        yield from found

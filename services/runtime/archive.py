@@ -26,6 +26,8 @@ from services.runtime.store import ObjectStore
 SEGMENT_BYTES = 8 * 1024 * 1024
 SILENT_MS = 30_000
 HOUR_MS = 3600 * 1000
+MAX_FILLED = 20_000_000
+"""Offsets of one partition that are filled up because no record is kept for them: an hour's work, not for ever."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +144,16 @@ class Restorer:
         self._ages: dict[str, int] = {}
 
     def partition(self, topic: str, number: int, span: Span, records: Iterator[Raw]) -> int:
-        """Fill one empty partition so that every record has its old offset; returns how many were written."""
+        """Fill one empty partition so that every record has its old offset; returns how many were written.
+
+        Raises codec.ContractViolation for a record outside of the span, or below one before it.
+        """
         blank = Raw(-1, 0, None, b"", ())  # stands only where it is deleted again
         last = blank
         at = written = 0
         for record in records:
+            if not at <= record.offset < span.end or record.offset < span.first:
+                raise codec.ContractViolation("segment", f"{topic}[{number}]: a record at {record.offset}, not {span}")
             self._keep(topic, record.timestamp_ms)
             while at < record.offset:
                 self._send(topic, number, record if at >= span.first else blank)
@@ -191,7 +198,8 @@ class Restorer:
 
     def _send(self, topic: str, number: int, record: Raw) -> None:
         future = self._producer.send(
-            topic, value=record.value, key=record.key, headers=list(record.headers), partition=number,
+            topic, value=record.value, key=record.key, partition=number,
+            headers=[(name, value or b"") for name, value in record.headers],  # null values cannot be sent
             timestamp_ms=record.timestamp_ms or None,
         )  # fmt: skip
         future.add_errback(self._failures.append)

@@ -14,11 +14,12 @@ Who reads and writes which of these: `services.runtime.store_rights`.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 from urllib.parse import urlsplit
 
 from services.runtime.errors import UserError
@@ -127,6 +128,29 @@ class ContentAddressed:
         if content_key(hashlib.sha256(data).hexdigest()) != key:
             raise CorruptObject(f"object {key} does not hold what its name promises; restore it from a copy")
         return data
+
+
+class _Bounded(io.BytesIO):
+    """Takes no more than `most` bytes."""
+
+    def __init__(self, key: str, most: int) -> None:
+        super().__init__()
+        self._key = key
+        self._most = most
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > self._most:
+            raise CorruptObject(f"object {self._key} has more than {self._most} bytes")
+        return super().write(data)
+
+
+def get_bounded(store: ObjectStore, key: str, most: int, digest: str | None = None) -> bytes:
+    """An object of which nobody knows how large it is, read no further than `most` bytes; `digest`: hexadecimal
+    SHA-256 that it must have. Raises CorruptObject, MissingObject, ValueError for what is no key."""
+    out = _Bounded(key, most)
+    if (found := store.get_into(checked_key(key), out)) != (digest or found):
+        raise CorruptObject(f"object {key} is damaged: it does not hold what its name promises; restore it from a copy")
+    return out.getvalue()
 
 
 def principal() -> str:

@@ -8,6 +8,7 @@ import tempfile
 from functools import cached_property
 from pathlib import Path
 
+from schemas import codec
 from schemas.topics import ROLLOUT_COMPLETED, VERIFICATION_ALARM, VERIFICATION_CANARY, VERIFICATION_VERDICT
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.errors import UserError
@@ -17,7 +18,7 @@ from services.runtime.jail.limits import MIB, Limits
 from services.runtime.loop import run_service
 from services.runtime.process import ServiceProcess
 from services.runtime.settings import RunSettings, Verifier
-from services.runtime.store import MissingObject, ObjectStore
+from services.runtime.store import MissingObject, ObjectStore, get_bounded
 from services.tasks import taskset
 from services.tasks.fixture import CheckSet, Fixture, canonical
 from services.verifier import metrics, trial
@@ -160,7 +161,7 @@ def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
 
             def fetch(uri: str) -> str:
                 try:
-                    return context.store.get_content(uri).decode("utf-8")
+                    return get_bounded(context.store, uri, codec.MAX_BYTES, uri.rpartition("/")[2]).decode("utf-8")
                 except UserError as error:
                     context.log.warning("a candidate could not be fetched; trying again", uri=uri, why=str(error))
                     context.stop.wait(_FETCH_AGAIN_S)  # the core asks again at once
