@@ -198,7 +198,8 @@ class Restorer:
 
     def _send(self, topic: str, number: int, record: Raw) -> None:
         future = self._producer.send(
-            topic, value=record.value, key=record.key, partition=number,
+            topic, value=record.value if record.key is not None else record.value or b"", key=record.key,
+            partition=number,
             headers=[(name, value or b"") for name, value in record.headers],  # null values cannot be sent
             timestamp_ms=record.timestamp_ms or None,
         )  # fmt: skip

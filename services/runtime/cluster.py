@@ -46,6 +46,9 @@ def connection(cluster: Cluster, service: str = "monitor") -> dict[str, Any]:
 
     Raises UserError for a secret or certificate file that cannot be read.
     """
+    from services.runtime.batches import guard
+
+    guard()
     kafka = settings_of(cluster)
     options: dict[str, Any] = {
         "bootstrap_servers": addresses(kafka),

@@ -97,6 +97,8 @@ def fitting(letter: Encoded) -> Encoded:
     """The letter as it is, or, where no topic would take it (its original came compressed), its beginning and the
     digest of the whole: a letter that cannot be sent would stop the service at every start."""
     size = letter.size + sum(len(name) + len(value or b"") for name, value in letter.headers)
+    if letter.key is None and letter.value is None:
+        return letter._replace(value=b"")  # the client sends no record without either
     if size <= MAX_LETTER:
         return letter
     value = letter.value or b""
