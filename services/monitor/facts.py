@@ -54,7 +54,7 @@ def arguments_text(text: str) -> str:
     """A tool's canonical JSON arguments as `name=value` pairs; the text itself when it is no object."""
     try:
         values = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     if not isinstance(values, dict):
         return text

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from schemas.rollout import INFRA_STOPS, RolloutCompleted
 from schemas.topics import VERIFICATION_TRIAL, VERIFICATION_VERDICT
 from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
-from services.runtime.core import BaseCore, Effects, Job, Message, Output, Position, finished
+from services.runtime.core import BaseCore, Effects, Job, Message, Output, Position, finished, on_account_of
 from services.runtime.errors import UserError
 from services.runtime.settings import Verifier
 from services.verifier import report, retries
@@ -135,7 +135,8 @@ class VerifierCore(BaseCore):
         held, self._held = self._held, []
         effects = Effects(outputs=self.standing.alarms())
         for message in held:
-            effects += self._completed(message, now_ms)
+            with on_account_of([message.position]):
+                effects += self._completed(message, now_ms)
         return effects
 
     def tick(self, now_ms: int) -> Effects:
@@ -278,7 +279,8 @@ class VerifierCore(BaseCore):
             effects += self._ask(audit) if audit is not None else Effects()
         for index, one in enumerate(waiting):
             reused = index > 0 and judgement.verdict != "unknown"
-            effects += self._emit(one, judgement, candidate.identity, reused)
+            with on_account_of([one.position]):
+                effects += self._emit(one, judgement, candidate.identity, reused)
         return effects
 
     def _graded(self, judgement: Judgement, task: Task) -> Judgement:
