@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass
 
-from schemas.record import Record
+from schemas.record import Record, RecordType
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}/[0-9]{8}")
@@ -43,7 +42,7 @@ def operation_id(invocation: str, index: int) -> str:
 
 def contradiction(record: Record) -> str | None:
     """What the ids of a record say against each other, None when nothing; records without a group have none to."""
-    said = {name: getattr(record, name) for name in _ids_of(type(record))}
+    said = {name: getattr(record, name) for name in _ids_of(record.TYPE)}
     group = said.get("group_id")
     if group is None:
         return None
@@ -66,13 +65,18 @@ def contradiction(record: Record) -> str | None:
     return None
 
 
-@functools.cache
-def _ids_of(kind: type[Record]) -> tuple[str, ...]:
-    wanted = {
-        "run_id", "group_id", "trial_id", "member", "member_trials", "attempt", "turn", "invocation_id",
-        "operation_id", "parent_id",
-    }  # fmt: skip
-    return tuple(spec.name for spec in kind.TYPE.fields if spec.name in wanted)
+_WANTED = (
+    "run_id", "group_id", "trial_id", "member", "member_trials", "attempt", "turn", "invocation_id", "operation_id",
+    "parent_id",
+)  # fmt: skip
+_NAMES: dict[str, tuple[str, ...]] = {}
+
+
+def _ids_of(kind: RecordType) -> tuple[str, ...]:
+    found = _NAMES.get(kind.fingerprint)
+    if found is None:
+        found = _NAMES[kind.fingerprint] = tuple(spec.name for spec in kind.fields if spec.name in _WANTED)
+    return found
 
 
 @dataclass(frozen=True, order=True)

@@ -22,7 +22,7 @@ def opened(codec: int, raw: bytes, most: int = MAX_OPENED) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(raw)) as reader:
             found = reader.read(most + 1)
     elif codec == LZ4:
-        import lz4.frame
+        import lz4.frame  # type: ignore[import-untyped]  # it has no stubs
 
         found = lz4.frame.LZ4FrameDecompressor().decompress(raw, max_length=most + 1)
     elif codec == ZSTD:

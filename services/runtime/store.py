@@ -149,7 +149,7 @@ def get_bounded(store: ObjectStore, key: str, most: int, digest: str | None = No
     SHA-256 that it must have. Raises CorruptObject, MissingObject, ValueError for what is no key."""
     out = _Bounded(key, most)
     if (found := store.get_into(checked_key(key), out)) != (digest or found):
-        raise CorruptObject(f"object {key} is damaged: it does not hold what its name promises; restore it from a copy")
+        raise CorruptObject(f"object {key} in {store} is damaged: it does not hold what its name promises")
     return out.getvalue()
 
 
