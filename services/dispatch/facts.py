@@ -15,6 +15,8 @@ from services.dispatch.cohorts import Cohorts, read_sizes
 from services.dispatch.selection import PassRates
 from services.runtime.core import Message
 
+MAX_SKIPPED = 1_000_000
+"""Group numbers that may be missing below a new one: no run plans so many, and the numbers of a run are not endless."""
 MAY_COLLECT = frozenset({"promoted", "released"})
 
 
@@ -84,6 +86,8 @@ class Facts:
     def requested(self, record: RolloutRequested, now_ms: int) -> None:
         """A planned member, whether just made or read back."""
         number = _number(record.group_id)
+        if number > self.next_number + MAX_SKIPPED:
+            raise ContractViolation("id", f"{record.group_id}: group {number} long before group {self.next_number}")
         if record.split == "eval":
             self.cohorts.asked(record.policy_version, read_sizes(record), record.task_set, record.task_id)
         else:
