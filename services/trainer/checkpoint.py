@@ -103,13 +103,6 @@ class TorchWeights:
         limits = (getattr(shape, name, None) for name in ("vocab_size", "max_position_embeddings"))
         return Room(*(INT32 if limit is None else int(limit) for limit in limits))
 
-    @property
-    def room(self) -> Room:
-        """See Weights."""
-        shape = getattr(self._updater and self._updater.model, "config", None)
-        limits = (getattr(shape, name, None) for name in ("vocab_size", "max_position_embeddings"))
-        return Room(*(INT32 if limit is None else int(limit) for limit in limits))
-
     def update(self, groups: Sequence[TrainGroup], version: int) -> Stats:
         """See Weights."""
         if self._updater is None:
