@@ -42,7 +42,7 @@ _WAYS = (
     Stratum(
         "a coin of hundreds",
         lambda rng: ([c := rng.randint(3, 9), x := rng.randint(256, 270)], x + c * rng.randint(0, 3)),
-        2,
+        3,
     ),
     Stratum(
         "four to six coins", lambda rng: (sorted(rng.sample(range(2, 16), rng.randint(4, 6))), rng.randint(20, 40)), 2
