@@ -170,7 +170,7 @@ _JOINED = (
         "above a hundred", lambda rng: _joined(rng, n := rng.randint(122, 130), _forest(rng, n, rng.randint(2, 12)))
     ),
     Stratum("hundreds", lambda rng: (n := rng.randint(270, 300), _pairs(rng, n, 30, n - 40))),
-    Stratum("alike modulo 128 and 256", lambda rng: (n := rng.randint(285, 300), _thrice(rng, rng.randint(9, 28))), 2),
+    Stratum("alike modulo 128 and 256", lambda rng: (rng.randint(285, 300), _thrice(rng, rng.randint(9, 28))), 2),
     Stratum("a path", lambda rng: _joined(rng, n := rng.randint(8, 30), _path(n))),
     Stratum("a path of a hundred", lambda rng: _joined(rng, n := rng.randint(104, 115), _path(n))),
     Stratum("a path in order", lambda rng: (n := rng.randint(8, 60), _path(n))),

@@ -25,9 +25,9 @@ from services.tasks.taskset import HELDOUT_BUGS, HELDOUT_FAMILIES, TRAIN, TaskSe
 
 # The content of the shipped catalogue. A change here is a change of every number that was measured on it: say so in the
 # commit, and print the new ones with `build_catalogue().digest` and `content_digest(...)` as below.
-PUBLIC_DIGEST = "sha256:cd5c7fe089f54fc0d8e25d6b18657be145798631323bf9f614af2bf8bdf4de5c"
+PUBLIC_DIGEST = "sha256:0f821550e68e40c18a4bd99f9e47b39a293d652636441905424afdceda6e1111"
 SEEN_DIGEST = "sha256:9733aaa9cae7759679ce4f8eb0bc9a0e2abb3a84947ad0b35ac651cb71682774"
-HIDDEN_DIGEST = "3bb8852525e9c252b7b218f1624a55a32fe5c1fc527f9bd74155a94af484484a"
+HIDDEN_DIGEST = "1ed03ed05acaeafa775fd80798c84478960be4e124095cb2ceb68aba595f308b"
 
 PROBLEMS = sorted(catalogue.problems())
 
