@@ -102,7 +102,7 @@ _RISING = (
     Stratum("tens in no order", lambda rng: (rng.sample(range(-999, 999), rng.randint(50, 70)),)),
     Stratum("above a hundred that rise", lambda rng: (sorted(rng.sample(range(-999, 999), rng.randint(104, 130))),)),
     Stratum("a rise and falls between", lambda rng: _woven(rng, rng.randint(8, 30), rng.randint(1, 3)), 2),
-    Stratum("a rise of a hundred and falls", lambda rng: _woven(rng, 70, 1)),
+    Stratum("a rise of tens and falls", lambda rng: _woven(rng, 54, 1)),
     Stratum("one that does not fit", lambda rng: ([*range(10, 30), 5, *range(30, 40 + rng.randint(0, 9))],)),
     Stratum("a late start", lambda rng: ([*range(50, 55), *range(rng.randint(8, 30))],)),
     Stratum("an early end", lambda rng: ([*range(rng.randint(8, 30)), *range(-9, -3)],)),

@@ -25,9 +25,9 @@ from services.tasks.taskset import HELDOUT_BUGS, HELDOUT_FAMILIES, TRAIN, TaskSe
 
 # The content of the shipped catalogue. A change here is a change of every number that was measured on it: say so in the
 # commit, and print the new ones with `build_catalogue().digest` and `content_digest(...)` as below.
-PUBLIC_DIGEST = "sha256:0f821550e68e40c18a4bd99f9e47b39a293d652636441905424afdceda6e1111"
+PUBLIC_DIGEST = "sha256:a007dcd077645991d43ff97dacf10d85c64c2e9c09836e898c29143da7d55606"
 SEEN_DIGEST = "sha256:9733aaa9cae7759679ce4f8eb0bc9a0e2abb3a84947ad0b35ac651cb71682774"
-HIDDEN_DIGEST = "1ed03ed05acaeafa775fd80798c84478960be4e124095cb2ceb68aba595f308b"
+HIDDEN_DIGEST = "a37daf83843d84fae009f233e5776cf40c0e9580b7dc60b5f2b5ee46645ad5d6"
 
 PROBLEMS = sorted(catalogue.problems())
 
@@ -100,7 +100,7 @@ def test_reference_answers_everything_its_generator_draws(key: str) -> None:
         answers[values.dumps(expected.value if expected.error is None else values.ExceptionName(expected.error))] += 1
         values.dumps(args)
     assert len(answers) > 1
-    # A constant answer must not have a fair chance over the 25 fresh inputs of one trial.
+    # A constant answer must not have a fair chance over the fresh small inputs of one trial.
     assert max(answers.values()) / 300 < 0.72
 
 
