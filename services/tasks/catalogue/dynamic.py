@@ -47,7 +47,7 @@ _WAYS = (
     Stratum(
         "four to six coins", lambda rng: (sorted(rng.sample(range(2, 16), rng.randint(4, 6))), rng.randint(20, 40)), 2
     ),
-    Stratum("many coins", lambda rng: (xs := sorted(rng.sample(range(4, 30), 12)), sum(xs[-2:]))),
+    Stratum("many coins", lambda rng: (xs := sorted(rng.sample(range(6, 32), 12)), sum(xs[-2:]))),
     Stratum(
         "many coins, all but one too large", lambda rng: (xs := sorted(rng.sample(range(20, 60), 12)), xs[9] + xs[10])
     ),
@@ -149,7 +149,7 @@ def ways(xs, n):
         domain=Domain(
             "xs: a list of up to 12 distinct ints from 1 up, ascending; n: an int from 0 to 300. The answer is the "
             "number of ways in which n is a sum of numbers of xs, each as often as one likes, their order not "
-            "counting; at most 1500. 1 where n is 0.",
+            "counting; at most 1000. 1 where n is 0.",
             _WAYS,
         ),
     ),

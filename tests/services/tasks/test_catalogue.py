@@ -25,9 +25,9 @@ from services.tasks.taskset import HELDOUT_BUGS, HELDOUT_FAMILIES, TRAIN, TaskSe
 
 # The content of the shipped catalogue. A change here is a change of every number that was measured on it: say so in the
 # commit, and print the new ones with `build_catalogue().digest` and `content_digest(...)` as below.
-PUBLIC_DIGEST = "sha256:a007dcd077645991d43ff97dacf10d85c64c2e9c09836e898c29143da7d55606"
+PUBLIC_DIGEST = "sha256:63695a37da001e125284dc8f821c38f47a25964da494b4bdf60a8f7f9bf442fe"
 SEEN_DIGEST = "sha256:9733aaa9cae7759679ce4f8eb0bc9a0e2abb3a84947ad0b35ac651cb71682774"
-HIDDEN_DIGEST = "a37daf83843d84fae009f233e5776cf40c0e9580b7dc60b5f2b5ee46645ad5d6"
+HIDDEN_DIGEST = "4f3f77aa6e7b82ec7fbb4a2c02e1d65bc152f399a238a9a825536b6a4ca7c7e7"
 
 PROBLEMS = sorted(catalogue.problems())
 
