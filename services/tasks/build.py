@@ -17,8 +17,8 @@ TOOLS = ("test", "read", "edit", "replace", "submit")
 BUDGETS = Budgets(turns=4, tokens=160, wall_s=60.0)
 BUGS_PER_PROBLEM = 24
 HELD_OUT_SHARE = 0.3
-# Small inputs and repeats; the strata of the problem's domain come on top.
-CASES_PER_TRIAL = 32
+# Examples, small inputs and repeats; the strata of the problem's domain come on top.
+CASES_PER_TRIAL = 20
 # The slowest reference call takes well under a millisecond; the limit only decides how much an endless loop costs.
 CALL_CPU_S = 0.2
 

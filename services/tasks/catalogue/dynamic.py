@@ -42,12 +42,12 @@ _WAYS = (
     Stratum(
         "a coin of hundreds",
         lambda rng: ([c := rng.randint(3, 9), x := rng.randint(256, 270)], x + c * rng.randint(0, 3)),
-        2,
+        3,
     ),
     Stratum(
         "four to six coins", lambda rng: (sorted(rng.sample(range(2, 16), rng.randint(4, 6))), rng.randint(20, 40)), 2
     ),
-    Stratum("many coins", lambda rng: (xs := sorted(rng.sample(range(4, 30), 12)), sum(xs[-2:]))),
+    Stratum("many coins", lambda rng: (xs := sorted(rng.sample(range(6, 32), 12)), sum(xs[-2:]))),
     Stratum(
         "many coins, all but one too large", lambda rng: (xs := sorted(rng.sample(range(20, 60), 12)), xs[9] + xs[10])
     ),
@@ -102,7 +102,7 @@ _RISING = (
     Stratum("tens in no order", lambda rng: (rng.sample(range(-999, 999), rng.randint(50, 70)),)),
     Stratum("above a hundred that rise", lambda rng: (sorted(rng.sample(range(-999, 999), rng.randint(104, 130))),)),
     Stratum("a rise and falls between", lambda rng: _woven(rng, rng.randint(8, 30), rng.randint(1, 3)), 2),
-    Stratum("a rise of a hundred and falls", lambda rng: _woven(rng, 70, 1)),
+    Stratum("a rise of tens and falls", lambda rng: _woven(rng, 54, 1)),
     Stratum("one that does not fit", lambda rng: ([*range(10, 30), 5, *range(30, 40 + rng.randint(0, 9))],)),
     Stratum("a late start", lambda rng: ([*range(50, 55), *range(rng.randint(8, 30))],)),
     Stratum("an early end", lambda rng: ([*range(rng.randint(8, 30)), *range(-9, -3)],)),
@@ -149,7 +149,7 @@ def ways(xs, n):
         domain=Domain(
             "xs: a list of up to 12 distinct ints from 1 up, ascending; n: an int from 0 to 300. The answer is the "
             "number of ways in which n is a sum of numbers of xs, each as often as one likes, their order not "
-            "counting; at most 1500. 1 where n is 0.",
+            "counting; at most 1000. 1 where n is 0.",
             _WAYS,
         ),
     ),

@@ -148,6 +148,13 @@ def _forest(rng: Random, n: int, roots: int) -> Edges:
     return [(x - 1 - int(rng.random() * min(9, x)), x) for x in range(roots, n)]
 
 
+def _thrice(rng: Random, n: int) -> Edges:
+    """One path of n nodes from node 0, from node 128 and from node 256."""
+    es = [(first + a, first + b) for first in (0, 128, 256) for a, b in _path(n)]
+    rng.shuffle(es)
+    return es
+
+
 def _pairs(rng: Random, n: int, count: int, least: int = 0) -> Edges:
     return [(rng.randrange(least, n), rng.randrange(least, n)) for _ in range(count)]
 
@@ -163,6 +170,7 @@ _JOINED = (
         "above a hundred", lambda rng: _joined(rng, n := rng.randint(122, 130), _forest(rng, n, rng.randint(2, 12)))
     ),
     Stratum("hundreds", lambda rng: (n := rng.randint(270, 300), _pairs(rng, n, 30, n - 40))),
+    Stratum("alike modulo 128 and 256", lambda rng: (rng.randint(285, 300), _thrice(rng, rng.randint(9, 16)))),
     Stratum("a path", lambda rng: _joined(rng, n := rng.randint(8, 30), _path(n))),
     Stratum("a path of a hundred", lambda rng: _joined(rng, n := rng.randint(104, 115), _path(n))),
     Stratum("a path in order", lambda rng: (n := rng.randint(8, 60), _path(n))),
@@ -230,7 +238,7 @@ _FOLLOWED = (
     Stratum("a tail of hundreds", lambda rng: _rho(rng, rng.randint(260, 290), rng.randint(2, 9))),
     Stratum("a tail to a node that leads to itself", lambda rng: _rho(rng, rng.randint(6, 40), 1)),
     Stratum("a tail as long as the cycle", lambda rng: _rho(rng, n := rng.randint(3, 40), n)),
-    Stratum("a tail and a cycle of a hundred", lambda rng: _rho(rng, rng.randint(104, 150), rng.randint(104, 150))),
+    Stratum("a tail and a cycle of a hundred", lambda rng: _rho(rng, rng.randint(104, 115), rng.randint(104, 115))),
     Stratum("in rising order", lambda rng: ([*range(1, n := rng.randint(9, 60)), rng.randrange(n)], 0), 2),
     Stratum("from the last one", lambda rng: _from_the_last(rng, rng.randint(55, 70)), 2),
     Stratum("in falling order", lambda rng: ([rng.randint(1, 40), *range(60)], 60)),

@@ -51,6 +51,7 @@ _LISTS = (
     *lists(_alone, most=130, without=("above a hundred",)),
     Stratum("hundreds, all but in order", lambda rng: _flawed(rng, lengths(rng, rng.randint(260, MOST)), -1)),
     Stratum("one out of place", lambda rng: ([*range(rng.randint(30, 60)), -1],)),
+    Stratum("one out of a hundred places", lambda rng: ([*range(rng.randint(104, 130)), -1],)),
     Stratum("beyond 2^53 in reverse", lambda rng: (sorted(neighbours(rng, 10), reverse=True),)),
 )
 

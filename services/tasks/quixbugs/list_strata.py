@@ -141,6 +141,7 @@ PALINDROMIC = (
     Stratum("nines", lambda rng: ([9] * rng.randint(2, 12),)),
     Stratum("tens of nines", lambda rng: ([9] * rng.randint(17, 60),)),
     Stratum("hundreds of nines", lambda rng: ([9] * rng.randint(260, 300),)),
+    Stratum("six nines but for the middle", lambda rng: ([9, 9, 9, rng.randint(0, 8), 9, 9, 9],)),
     Stratum(
         "nines but for the middle", lambda rng: ([*[9] * (n := rng.randint(1, 4)), rng.randint(0, 8), *[9] * n],), 3
     ),
@@ -171,7 +172,7 @@ PACKED = (
     Stratum("no items", lambda rng: (rng.randint(0, 99), [])),
     Stratum("no capacity", lambda rng: (0, [[rng.randint(1, 9), rng.randint(1, 9)] for _ in range(4)])),
     Stratum("ten to twelve items", lambda rng: _packed(rng, rng.randint(10, 12), 99), 3),
-    Stratum("twelve heavy items", _packed_heavily, 4),
+    Stratum("twelve heavy items", _packed_heavily, 8),
     Stratum("worth beyond 2^53", lambda rng: _packed(rng, rng.randint(6, 10), 10**18), 2),
     Stratum("one that is too heavy", lambda rng: (9, [[10**20, 5], [rng.randint(2, 9), 3], [10, 99]])),
     Stratum("all fit", lambda rng: (900, [[rng.randint(1, 60), rng.randint(1, 999)] for _ in range(9)])),

@@ -96,7 +96,7 @@ CHANGE = (
     Stratum(
         "a coin of hundreds",
         lambda rng: ([c := rng.randint(3, 9), x := rng.randint(256, 270)], x + c * rng.randint(0, 3)),
-        2,
+        5,
     ),
     Stratum("coins above the sum", lambda rng: ([10**20, 2, 3, 77], rng.randint(10, 60))),
 )

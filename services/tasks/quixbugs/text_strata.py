@@ -82,13 +82,15 @@ WRAPPED = (
         lambda rng: (" ".join(text(rng, rng.randint(1, 4), SMALL) for _ in range(50)), rng.randint(5, 7)),
     ),
     Stratum("a hundred lines", lambda rng: (" ".join(text(rng, 2, SMALL) for _ in range(rng.randint(90, 105))), 3)),
+    Stratum("more than a hundred lines", lambda rng: (" ".join(text(rng, rng.randint(120, 150), LETTERS)), 2), 2),
     Stratum(
         "many blanks in a line", lambda rng: (" ".join(text(rng, 2, SMALL) for _ in range(90)), rng.randint(40, 80))
     ),
     Stratum(
         "hundreds of columns", lambda rng: (" ".join(text(rng, 2, SMALL) for _ in range(106)), rng.randint(258, 300))
     ),
-    Stratum("wider than the text", lambda rng: (words(rng), rng.randint(300, 10**6))),
+    Stratum("wider than the text", lambda rng: (words(rng), rng.randint(300, 999))),
+    Stratum("far wider than the text", lambda rng: (words(rng), rng.randint(70_000, 10**6)), 3),
 )
 
 
