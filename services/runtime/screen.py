@@ -145,6 +145,13 @@ def _write(stream: TextIO, text: str) -> None:
         raise Unwritable(f"the output cannot be written: {error.strerror or error}") from error
 
 
+def _as_text(text: object) -> str:
+    """As a text stream refuses bytes: libraries try with b"" which kind of stream it is."""
+    if not isinstance(text, str):
+        raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+    return text
+
+
 class _Raw:
     """A stream whose every byte passes, rich's colours too; a full or broken one is said as `say` says it."""
 
@@ -152,7 +159,7 @@ class _Raw:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        _write(self._stream, text)
+        _write(self._stream, _as_text(text))
         return len(text)
 
     def flush(self) -> None:
@@ -213,7 +220,7 @@ class _Walled:
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError, ValueError):  # nobody reads it, and there is no other place to say so
-            self._stream.write(_visible(text, "\n"))
+            self._stream.write(_visible(_as_text(text), "\n"))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:

@@ -224,3 +224,11 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(monkeypatch: pytest.Monkey
         assert display.gone
         display.refresh()
         display.waiting(["gate"])
+
+
+@pytest.mark.parametrize("words", [(), ("run",), ("audit",), ("tasks", "certify")])
+def test_help_can_be_read_through_a_pipe(words: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "services.cli", *words, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage" in done.stdout
