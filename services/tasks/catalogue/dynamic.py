@@ -35,6 +35,7 @@ _WAYS = (
     Stratum("one above the sum", lambda rng: ([x := rng.randint(2, 300)], x - 1)),
     Stratum("ones and twos", lambda rng: ([1, 2], rng.randint(13, 60)), 2),
     Stratum("ones and twos, hundreds", lambda rng: ([1, 2], rng.randint(200, 260))),
+    Stratum("ones and a coin of hundreds", lambda rng: ([1, x := rng.randint(256, 270)], x + rng.randint(0, 9)), 2),
     Stratum("two coins", lambda rng: (sorted(rng.sample(range(2, 20), 2)), rng.randint(20, 120)), 2),
     Stratum("three coins", lambda rng: (sorted(rng.sample(range(1, 10), 3)), rng.randint(10, 40)), 3),
     Stratum("three coins, a hundred", lambda rng: ([2, 5, 10], rng.randint(100, 130))),

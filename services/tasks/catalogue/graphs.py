@@ -89,6 +89,7 @@ def _beside(rng: Random, g: Neighbours, more: int) -> Neighbours:
 
 
 _REACHED = (
+    Stratum("the first node, two steps", lambda rng: ([[1], [2, 0], [], [rng.randrange(4)]], 0), 2),
     Stratum("one node", lambda rng: (rng.choice(([[]], [[0]])), 0)),
     Stratum("two nodes", lambda rng: _renamed(rng, rng.choice(([[1], []], [[1], [0]], [[], [0]])))),
     Stratum("few", lambda rng: (_random(rng, n := rng.randint(4, 9), 3), rng.randrange(n)), 3),

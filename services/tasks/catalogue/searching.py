@@ -109,6 +109,7 @@ def _more_than_once(rng: Random, count: int) -> tuple[Any, ...]:
 
 
 _UNSORTED = (
+    Stratum("zero inside", lambda rng: ([*range(1, rng.randint(3, 9)), 0, *signed(rng, 9)], 0), 2),
     *lists(_needle),
     Stratum("hundreds, once near the end", lambda rng: _once(rng, rng.randint(MOST - 40, MOST), True)),
     Stratum("hundreds, once near the start", lambda rng: _once(rng, rng.randint(MOST - 40, MOST), False)),

@@ -143,6 +143,7 @@ def _insertion(rng: Random, xs: list[int]) -> tuple[Any, ...]:
 
 
 _INSERTIONS = (
+    Stratum("zero", lambda rng: (sorted([*signed(rng, rng.randint(3, 20)), -5, 3]), 0), 2),
     *lists(_insertion),
     Stratum("hundreds, to the end", lambda rng: (xs := sorted(lengths(rng, rng.randint(260, MOST))), xs[-1] + 1)),
     Stratum("hundreds, to the start", lambda rng: (xs := sorted(lengths(rng, rng.randint(260, MOST))), xs[0] - 1)),

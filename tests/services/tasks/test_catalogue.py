@@ -25,9 +25,9 @@ from services.tasks.taskset import HELDOUT_BUGS, HELDOUT_FAMILIES, TRAIN, TaskSe
 
 # The content of the shipped catalogue. A change here is a change of every number that was measured on it: say so in the
 # commit, and print the new ones with `build_catalogue().digest` and `content_digest(...)` as below.
-PUBLIC_DIGEST = "sha256:63695a37da001e125284dc8f821c38f47a25964da494b4bdf60a8f7f9bf442fe"
+PUBLIC_DIGEST = "sha256:442761ba22b4c5d5c5f76a36fce839280cf84225c22b82a515de6ca34e33aef8"
 SEEN_DIGEST = "sha256:9733aaa9cae7759679ce4f8eb0bc9a0e2abb3a84947ad0b35ac651cb71682774"
-HIDDEN_DIGEST = "4f3f77aa6e7b82ec7fbb4a2c02e1d65bc152f399a238a9a825536b6a4ca7c7e7"
+HIDDEN_DIGEST = "1438a95ca3b5280c5bc3ee9d010c18f98e51effc0718c79d621efdf8a61bd6ae"
 
 PROBLEMS = sorted(catalogue.problems())
 
