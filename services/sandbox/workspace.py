@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
+from services.patch.render import render
 from services.runtime.jail import program
 from services.runtime.jail.limits import JailFault
 from services.runtime.jail.session import Program, Transcript
 from services.sandbox import checks, edits
 from services.sandbox.checks import Observation
-from services.sandbox.diff import render
 from services.sandbox.edits import Refusal
 from services.sandbox.pool import Pool
 from services.sandbox.reset import Warm

@@ -1,8 +1,9 @@
 """Reference repairs: as line edits for supervised traces on the training split, and as a candidate hands them in."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 
+from services.patch import admission
+from services.patch.render import render
 from services.tasks import catalogue
 from services.tasks.catalogue import HELD_OUT_FAMILIES
 from services.tasks.fixture import CheckSet, Fixture
@@ -32,13 +33,7 @@ def reference_edits(tasks: TaskSet) -> Iterator[tuple[Fixture, tuple[int, str]]]
 
 
 def admission_fault(base: Mapping[str, str], tree: Mapping[str, str], globs: Sequence[str]) -> str | None:
-    """Why the verifier would refuse the change from `base` to `tree` as a candidate's diff; None when it admits it.
-
-    Who renders diffs and who admits them are services, asked by name since libraries stand below them: a task is only
-    as good as what these very two make of its repair.
-    """
-    render = import_module("services.sandbox.diff").render
-    admission = import_module("services.verifier.admission")
+    """Why the verifier would refuse the change from `base` to `tree` as a candidate's diff; None when it admits it."""
     try:
         admitted = admission.admit(render(base, tree), base, globs)
     except admission.Refused as refused:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from schemas.rollout import INFRA_STOPS, RolloutCompleted
 from schemas.topics import VERIFICATION_TRIAL, VERIFICATION_VERDICT
 from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
+from services.patch.admission import Admitted, Refused, admit
 from services.runtime.core import BaseCore, Effects, Job, Message, Output, Position, finished, on_account_of
 from services.runtime.errors import UserError
 from services.runtime.settings import Verifier
 from services.verifier import report, retries
-from services.verifier.admission import Admitted, Refused, admit
 from services.verifier.assurance import alarms
 from services.verifier.assurance.known_answers import Chance, KnownAnswer, KnownAnswers
 from services.verifier.assurance.shares import Shares

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from schemas import codec
 from schemas.topics import ROLLOUT_COMPLETED, VERIFICATION_ALARM, VERIFICATION_CANARY, VERIFICATION_VERDICT
+from services.patch.admission import Admitted
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.errors import UserError
 from services.runtime.jail.announce import announce, crowded
@@ -22,7 +23,6 @@ from services.runtime.store import MissingObject, ObjectStore, get_bounded
 from services.tasks import taskset, trust
 from services.tasks.fixture import CheckSet, Fixture, canonical
 from services.verifier import metrics, trial
-from services.verifier.admission import Admitted
 from services.verifier.attribution import Boots, Facts
 from services.verifier.candidate import CertificateOf
 from services.verifier.core import VerifierCore
@@ -101,7 +101,8 @@ _NO_VERDICT = frozenset(
 def verifier_digest(settings: Verifier) -> str:
     """Digest of everything of ours that can change a verdict: code of verifier, jail and values, and the settings."""
     services = Path(__file__).parent.parent
-    files = [*(services / "verifier").rglob("*.py"), *(services / "runtime" / "jail").rglob("*.py")]
+    folders = ("verifier", "patch", "runtime/jail")
+    files = [path for folder in folders for path in (services / folder).rglob("*.py")]
     files += [services / "tasks" / name for name in _TASK_FILES]
     chosen = settings.model_dump(mode="json", exclude=set(_NO_VERDICT))
     seen = hashlib.sha256(f"{sys.version}\n".encode() + canonical(chosen))

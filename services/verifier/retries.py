@@ -12,10 +12,10 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from services.patch.admission import Admitted
 from services.runtime.core import Effects, Job
 from services.runtime.settings import Verifier
 from services.tasks.fixture import CheckSet
-from services.verifier.admission import Admitted
 from services.verifier.attribution import Facts, attribute
 from services.verifier.candidate import Unjudgeable
 from services.verifier.judge import Course, Judgement, pause_s

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from services.patch.admission import Admitted
 from services.tasks.fixture import CheckSet
-from services.verifier.admission import Admitted
 from services.verifier.attribution import STARVED, Facts, attribute
 from services.verifier.candidate import Unjudgeable
 from services.verifier.retries import CheckRunner

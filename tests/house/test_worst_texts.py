@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 
 from services.agent import grammar
+from services.patch import admission, paths, source
+from services.patch import render as diff
 from services.runtime.jail import program
-from services.sandbox import diff, edits
+from services.sandbox import edits
 from services.tasks import feedback, values
 from services.tasks.fixture import Example
 from services.tasks.taskset import UnknownTask
-from services.verifier import admission, paths, source
 from services.watch import candidate, probes
 from services.watch import source as watch_source
 
@@ -82,22 +83,22 @@ READERS: dict[str, Callable[[str], Any]] = {
     "watch.probes.in_tool_call (quoted)": lambda text: probes.in_tool_call(
         "replace", json.dumps({"old": text[:9_000], "new": text}), {"s.py": text}
     ),
-    "verifier.admission.admit": lambda text: admission.admit(_diff_of(text), {"s.py": ""}, ("s.py",)),
-    "verifier.admission.admit (as it is)": lambda text: admission.admit(text, {"s.py": BASE}, ("s.py",)),
-    "verifier.admission.admit (added)": lambda text: admission.admit(
+    "patch.admission.admit": lambda text: admission.admit(_diff_of(text), {"s.py": ""}, ("s.py",)),
+    "patch.admission.admit (as it is)": lambda text: admission.admit(text, {"s.py": BASE}, ("s.py",)),
+    "patch.admission.admit (added)": lambda text: admission.admit(
         _diff_of(text).replace("a/s.py", "/dev/null"), {"t.py": BASE}, ("*.py",)
     ),
-    "verifier.source.text_fault": lambda text: source.text_fault(text, text[::-1]),
-    "verifier.source.same_program": lambda text: source.same_program("s.py", text + "# a\n", text),
-    "verifier.paths.name_fault": paths.name_fault,
-    "verifier.paths.allowed": lambda text: paths.allowed(text[: paths.MAX_PATH_CHARS], ("**/a*b*c.py", "**/**/*.py")),
+    "patch.source.text_fault": lambda text: source.text_fault(text, text[::-1]),
+    "patch.source.same_program": lambda text: source.same_program("s.py", text + "# a\n", text),
+    "patch.paths.name_fault": paths.name_fault,
+    "patch.paths.allowed": lambda text: paths.allowed(text[: paths.MAX_PATH_CHARS], ("**/a*b*c.py", "**/**/*.py")),
     "sandbox.edits.arguments": lambda text: edits.arguments(json.dumps({"text": text}), {"text": str}),
     "sandbox.edits.arguments (as it is)": lambda text: edits.arguments(text, {"text": str}),
     "sandbox.edits.edit_line": lambda text: edits.edit_line(text, 1, text[:8_192]),
     "sandbox.edits.replace_text": lambda text: edits.replace_text(text, text[:4_096], "x"),
     "sandbox.edits.numbered": lambda text: edits.numbered(text, 1, None),
-    "sandbox.diff.render": lambda text: diff.render({"s.py": text}, {"s.py": f"x\n{text}y\n" + text[: len(text) // 2]}),
-    "sandbox.diff.render (reversed)": lambda text: diff.render({"s.py": text}, {"s.py": text[::-1]}),
+    "patch.render.render": lambda text: diff.render({"s.py": text}, {"s.py": f"x\n{text}y\n" + text[: len(text) // 2]}),
+    "patch.render.render (reversed)": lambda text: diff.render({"s.py": text}, {"s.py": text[::-1]}),
     "agent.grammar.parse": grammar.parse,
     "agent.grammar.render": lambda text: grammar.render(grammar.Replace(text, text)),
     "tasks.feedback.compact": feedback.compact,
@@ -286,7 +287,7 @@ _WAYS = ("import difflib", "import tokenize\n", "ast.parse(", "re.compile(")
 _READ_ELSEWHERE = {
     "services/watch/shapes.py": "through findings",
 }
-_FOLDERS = ("services/watch", "services/sandbox", "services/agent", "services/verifier")
+_FOLDERS = ("services/patch", "services/watch", "services/sandbox", "services/agent", "services/verifier")
 _TRUSTED = {
     "services/verifier/hidden/must_fail.py": "hidden tests, which are ours",
     "services/verifier/hidden/run.py": "hidden tests, which are ours",

@@ -3,7 +3,8 @@
 import pytest
 import typer.main
 
-from services.cli import app, parse_overrides
+from services.cli import app
+from services.runtime.overrides import parse_overrides
 
 READS = ("audit", "tap", "trial", "verdicts", "recorded", "backup")
 
@@ -26,4 +27,4 @@ def test_audit_takes_the_folder_as_its_argument_too(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["[" * 3000, "9" * 5000, "\ud800", "{"])
 def test_an_override_that_is_no_toml_is_text(text):
-    assert parse_overrides([f"tasks.source={text}"]) == {"tasks": {"source": text}}
+    assert parse_overrides([f"tasks.source={text}"], print) == {"tasks": {"source": text}}

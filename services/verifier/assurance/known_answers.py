@@ -10,9 +10,9 @@ from typing import Literal, Protocol
 
 from schemas.rollout import RolloutCompleted
 from schemas.verification import VerificationCanary
+from services.patch.admission import Admitted
 from services.runtime.settings import Verifier
 from services.tasks.fixture import CheckSet
-from services.verifier.admission import Admitted
 from services.verifier.assurance.alarms import ALWAYS_WRONG, UNSTEADY
 from services.verifier.judge import Course, Judgement
 from services.verifier.reward import ANSWERED_WRONGLY

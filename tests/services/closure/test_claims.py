@@ -74,6 +74,7 @@ def test_the_audit_names_who_says_what_the_plan_does_not() -> None:
 def test_the_audit_names_a_reward_that_no_verdict_gave() -> None:
     records = [request(0, 0, 2), request(0, 1, 2), verdict(0, 0, "pass"), verdict(0, 1, "fail")]
     group = close(records, [])
+    records += [completed(0, 0), completed(0, 1)]
     assert audit([*records, group]).balanced
     inflated = replace(group, member_rewards=(100.0, 0.0))
     assert [p for p in audit([*records, inflated]).problems if "reward 100" in p]

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.patch.admission import Refused, admit
+from services.patch.render import render
 from services.sandbox import edits
-from services.sandbox.diff import render
 from services.sandbox.edits import Refusal
-from services.verifier.admission import Refused, admit
 
 SOURCE = "def f(x):\n    if x:\n        return 1\n    return 2\n"
 

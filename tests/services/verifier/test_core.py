@@ -330,7 +330,7 @@ def catalogue() -> Catalogue:
 
 
 def test_the_catalogues_repairs_pass_and_its_known_bads_fail(host: JailHost, catalogue: Catalogue) -> None:
-    from services.sandbox.diff import render
+    from services.patch.render import render
     from services.tasks.repair import reference_edit
 
     bounds = trial.Bounds(Limits(128 * MIB, 12, cpu_s=3), 0.1, 10.0)

@@ -11,11 +11,11 @@ import pytest
 
 from schemas.record import Record
 from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
+from services.patch.admission import admit
 from services.runtime.jail.limits import Usage
 from services.runtime.settings import Verifier
 from services.tasks.certificates import Certificate, Pool, Tally
 from services.tasks.certificates import Mutants as NoMutants
-from services.verifier.admission import admit
 from services.verifier.assurance.sequential import DEFAULT
 from services.verifier.attribution import Facts
 from services.verifier.candidate import LEAKS

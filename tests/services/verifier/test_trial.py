@@ -243,4 +243,4 @@ def test_printing_is_no_crime_up_to_the_declared_bound(host: JailHost) -> None:
     assert (attribute(facts), facts.answered) == (("pass", "ok"), facts.wanted)
     facts = ran(host, source, check, bounds=bounds(settings.model_copy(update={"print_kb": 64})))
     assert attribute(facts) == ("fail", "output_flood")
-    assert 20 <= facts.answered < facts.wanted
+    assert facts.answered < facts.wanted

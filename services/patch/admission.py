@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from services.verifier import paths, source
+from services.patch import paths, source
 
 MAX_DIFF_BYTES = 256 * 1024
 MAX_FILES = 50
