@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
+from schemas.contract import Contract, ContractViolation
 from schemas.form import FieldError, Form
+from schemas.metadata import is_compressed
 from schemas.record import FieldSpec, Record, RecordType
+
+__all__ = ["CONTENT_TYPE", "MAX_BYTES", "ContractViolation", "decode", "encode", "headers"]
 
 CONTENT_TYPE = "application/vnd.apache.arrow.stream"
 MAX_BYTES = 8 * 1024 * 1024
 """Largest value that is decoded or encoded (bytes); larger facts go to the object store as a claim check."""
 
 T = TypeVar("T", bound=Record)
-Headers = Sequence[tuple[str, bytes]]
-
-
-class ContractViolation(ValueError):
-    """A message that is not a legal record; `reason` is a short stable word for metrics and dead letters."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
-
-
-def _check_value(spec: FieldSpec, value: Any) -> None:
-    if spec.choices is None or value is None:
-        return
-    values: Iterable[Any] = value if spec.kind == "list" else (value,)
-    for one in values:
-        if one not in spec.choices and not (one is None and spec.item_nullable):
-            raise ContractViolation("value", f"{spec.name}={one!r} is none of {sorted(spec.choices)}")
-
-
-def _check_row(kind: RecordType, row: list[Any]) -> None:
-    """Required values are there, words are among the declared ones: before writing, and after either way of reading."""
-    for spec, value in zip(kind.fields, row, strict=True):
-        if value is None and not spec.nullable:
-            raise ContractViolation("null", f"{kind.name}.{spec.name} is required and null")
-        if spec.choices is not None:
-            _check_value(spec, value)
+Headers = Sequence[tuple[str, bytes | None]]
 
 
 def _check_aligned(kind: RecordType, lengths: Mapping[str, int | None]) -> None:
@@ -56,13 +34,14 @@ def _length(value: Any) -> int | None:
     return None if value is None else len(value)
 
 
-_FORMS: dict[type[Any], Form] = {}
+_FORMS: dict[type[Any], tuple[Form, Contract]] = {}
 
 
-def _form(kind: RecordType) -> Form:
+def _of(kind: RecordType) -> tuple[Form, Contract]:
     found = _FORMS.get(kind.cls)
     if found is None:
-        found = _FORMS[kind.cls] = Form(kind, cast(bytes, kind.schema.serialize().to_pybytes()))
+        form = Form(kind, cast(bytes, kind.schema.serialize().to_pybytes()))
+        found = _FORMS[kind.cls] = (form, Contract(kind))
     return found
 
 
@@ -73,11 +52,12 @@ def encode(record: Record, max_bytes: int = MAX_BYTES) -> bytes:
     """
     kind = record.TYPE
     values = [getattr(record, spec.name) for spec in kind.fields]
-    _check_row(kind, values)
+    form, contract = _of(kind)
     try:
-        raw = _form(kind).message(values)
+        raw = form.message(values)
     except FieldError as e:
         raise ContractViolation("type", f"{kind.name}.{e}") from e
+    contract.check(values)
     if kind.aligned:
         names = {n for group in kind.aligned for n in group}
         _check_aligned(kind, {n: _length(getattr(record, n)) for n in names})
@@ -99,25 +79,30 @@ def headers(record: Record, extra: Mapping[str, str] | None = None) -> list[tupl
 
 
 def _general_form(raw: bytes) -> pa.RecordBatch:
-    reader = pa.ipc.open_stream(pa.py_buffer(raw))
-    try:
-        batch = reader.read_next_batch()
-    except StopIteration:
-        raise ContractViolation("batches", "no record batch in the message") from None
-    try:
-        reader.read_next_batch()
-    except StopIteration:
-        return batch
-    raise ContractViolation("batches", "more than one record batch in the message")
+    """The one batch of a message, as Arrow reads it; its columns alias the message and are not validated yet.
+
+    Messages are looked at before they are opened: Arrow would first make room for whatever a compressed body claims.
+    """
+    messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(raw))
+    schema = pa.ipc.read_schema(messages.read_next_message())
+    batch: pa.RecordBatch | None = None
+    for message in messages:
+        if batch is not None or message.type != "record batch":
+            raise ContractViolation("batches", f"more than one record batch in the message: a {message.type} follows")
+        if is_compressed(message.metadata.to_pybytes()):
+            raise ContractViolation("compressed", "the body is compressed; records are sent as they are")
+        batch = pa.ipc.read_record_batch(message, schema)
+    if batch is None:
+        raise ContractViolation("batches", "no record batch in the message")
+    return batch
 
 
 def _read_batch(raw: bytes) -> pa.RecordBatch:
     try:
         batch = _general_form(raw)
-        batch.validate(full=True)
     except ContractViolation:
         raise
-    except (pa.ArrowException, OSError, ValueError) as e:
+    except (pa.ArrowException, OSError, ValueError, StopIteration, struct.error) as e:
         raise ContractViolation("undecodable", str(e)[:300]) from e
     if batch.num_rows != 1:
         raise ContractViolation("rows", f"{batch.num_rows} rows; a message is exactly one record")
@@ -140,6 +125,10 @@ def _columns(batch: pa.RecordBatch, kind: RecordType) -> list[pa.Array | None]:
         column = batch.column(index)
         if column.type != spec.arrow and (str(column.type), str(spec.arrow)) not in _WIDENINGS:
             raise ContractViolation("type", f"{kind.name}.{spec.name} is {column.type}, not {spec.arrow}")
+        try:
+            column.validate(full=True)
+        except (pa.ArrowException, ValueError) as e:
+            raise ContractViolation("undecodable", f"{kind.name}.{spec.name}: {str(e)[:300]}") from e
         found.append(column)
     return found
 
@@ -151,6 +140,8 @@ def _project(spec: FieldSpec, column: pa.Array | None, kind: RecordType) -> Any:
     if spec.kind == "scalar":
         return column[0].as_py()
     items = column[0].values
+    if spec.at_most is not None and len(items) > spec.at_most:
+        raise ContractViolation("long", f"{kind.name}.{spec.name} has {len(items)} items, over {spec.at_most}")
     if items.null_count and not spec.item_nullable:
         raise ContractViolation("null", f"{kind.name}.{spec.name} holds a null item")
     return tuple(items.to_pylist()) if spec.kind == "list" else items.to_numpy(zero_copy_only=True)
@@ -169,17 +160,18 @@ def decode(cls: type[T], raw: bytes, headers: Headers | None = None, max_bytes: 
         raise ContractViolation("size", f"{len(raw)} bytes, over {max_bytes}")
     if headers is not None:
         found = dict(headers)
-        content = found.get("content-type", b"").decode(errors="replace")
+        content = (found.get("content-type") or b"").decode(errors="replace")
         if content != CONTENT_TYPE:
             raise ContractViolation("content-type", f"{content or 'none'!r} is not {CONTENT_TYPE!r}")
-        named = found.get("ce_dataschema", b"").decode(errors="replace").split("#")[0]
+        named = (found.get("ce_dataschema") or b"").decode(errors="replace").split("#")[0]
         if named and named != f"{kind.name}/{kind.version}":
             raise ContractViolation("schema", f"the message says {named}, the topic holds {kind.name}/{kind.version}")
-    row = _form(kind).values(raw)
+    form, contract = _of(kind)
+    row = form.values(raw)
     if row is None:
         columns = _columns(_read_batch(raw), kind)
         row = [_project(spec, column, kind) for spec, column in zip(kind.fields, columns, strict=True)]
-    _check_row(kind, row)
+    contract.check(row)
     values = dict(zip((spec.name for spec in kind.fields), row, strict=True))
     if kind.aligned:
         _check_aligned(kind, {n: _length(values[n]) for group in kind.aligned for n in group})

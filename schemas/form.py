@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from schemas.metadata import HEADER, follow, table_field
 from schemas.record import FieldSpec, RecordType
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -157,22 +158,6 @@ def _writer(spec: FieldSpec) -> Write:
     return by_type[spec.arrow]
 
 
-def _table_field(raw: bytes, table: int, index: int) -> int:
-    """Position of a flatbuffer table's field; 0 when it is absent."""
-    (back,) = struct.unpack_from("<i", raw, table)
-    vtable = table - back
-    (size,) = struct.unpack_from("<H", raw, vtable)
-    if 4 + 2 * index >= size:
-        return 0
-    (offset,) = struct.unpack_from("<H", raw, vtable + 4 + 2 * index)
-    return table + offset if offset else 0
-
-
-def _follow(raw: bytes, position: int) -> int:
-    (offset,) = struct.unpack_from("<I", raw, position)
-    return int(position + offset)
-
-
 class Form:
     """How one record type's batches look in bytes. Columns are read in the order of the type's fields."""
 
@@ -183,13 +168,13 @@ class Form:
         message = example.serialize().to_pybytes()
         (size,) = struct.unpack_from("<i", message, 4)
         self._head = message[: 8 + size]
-        root = _follow(self._head, 8)
-        batch = _follow(self._head, _table_field(self._head, root, 2))
-        nodes = _follow(self._head, _table_field(self._head, batch, 1))
-        buffers = _follow(self._head, _table_field(self._head, batch, 2))
+        root = follow(self._head, 8)
+        batch = follow(self._head, table_field(self._head, root, HEADER))
+        nodes = follow(self._head, table_field(self._head, batch, 1))
+        buffers = follow(self._head, table_field(self._head, batch, 2))
         (node_count,) = struct.unpack_from("<I", self._head, nodes)
         (buffer_count,) = struct.unpack_from("<I", self._head, buffers)
-        runs = [(_table_field(self._head, root, 3), 1), (nodes + 4, 2 * node_count), (buffers + 4, 2 * buffer_count)]
+        runs = [(table_field(self._head, root, 3), 1), (nodes + 4, 2 * node_count), (buffers + 4, 2 * buffer_count)]
         self._length, self._nodes, self._buffers = ((at, struct.Struct(f"<{count}q")) for at, count in runs)
         edges = [0, *(e for at, count in sorted(runs) for e in (at, at + 8 * count)), len(self._head)]
         self._fixed = [(a, b, self._head[a:b]) for a, b in zip(edges[::2], edges[1::2], strict=True)]
@@ -347,8 +332,8 @@ def _read_array(places: _Places, dtype: type) -> Read:
     return read
 
 
-def _read_items(places: _Places, item: pa.DataType) -> Read:
-    """A list of scalars; one that holds nulls is left to Arrow."""
+def _read_items(places: _Places, item: pa.DataType, at_most: int | None) -> Read:
+    """A list of scalars; one that holds nulls is left to Arrow, and so is one that is too long: it is refused there."""
     node, validity, offsets = places.node(), places.buffer(), places.buffer()
     child, _, data = places.node(), places.buffer(), places.buffer()
     letter = "q" if pa.types.is_int64(item) else "d"
@@ -358,6 +343,8 @@ def _read_items(places: _Places, item: pa.DataType) -> Read:
         if _null(nodes, node, buffers, validity):
             return None
         count = nodes[child]
+        if at_most is not None and count > at_most:
+            raise _NotThisForm
         if nodes[child + 1] or _II.unpack_from(raw, _start(body, end, buffers, offsets, 8)) != (0, count):
             raise _NotThisForm
         if not count:
@@ -377,7 +364,7 @@ def _reader(spec: FieldSpec, places: _Places) -> Read:
     if spec.kind in ("ids", "floats"):
         return _read_array(places, np.int32 if spec.kind == "ids" else np.float32)
     if spec.kind == "list":
-        return _read_items(places, spec.arrow.value_type)
+        return _read_items(places, spec.arrow.value_type, spec.at_most)
     if pa.types.is_boolean(spec.arrow):
         return _read_truth(places)
     if pa.types.is_string(spec.arrow) or pa.types.is_binary(spec.arrow):

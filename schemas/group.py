@@ -5,10 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from schemas.bounds import (
+    Coefficient,
+    Count,
+    GroupSize,
+    Id,
+    Lag,
+    Millis,
+    PerMember,
+    Sampled,
+    Score,
+    Time,
+    Turns,
+    Version,
+    Word,
+)  # fmt: skip
 from schemas.record import Record, record
 
 Contrast = Literal["mixed", "all_pass", "all_fail", "unresolved"]
 ExclusionReason = Literal["stale", "unresolved", "zero_contrast", "halted_version", "poison"]
+CONTRADICTED = "contradicted"
+"""In place of a member's verdict: what was said of it cannot be what became of the request."""
 _MEMBERS = (
     "member_trials",
     "member_attempts",
@@ -29,33 +46,33 @@ class GroupClosed(Record):
     `std` is the population standard deviation. A member outside the closure rule has reward and coefficient None.
     """
 
-    run_id: str
-    group_id: str
-    task_id: str
-    family: str
+    run_id: Id
+    group_id: Id
+    task_id: Id
+    family: Word
     split: Literal["train", "eval"]
-    task_set: str
-    group_size: int
-    member_trials: tuple[str, ...]
-    member_attempts: tuple[int, ...]
-    member_verdicts: tuple[str, ...]
-    member_rewards: tuple[float | None, ...]
-    member_coefficients: tuple[float | None, ...]
-    member_versions: tuple[int, ...]  # oldest version among each member's invocations; -1: it never sampled
-    member_invocations: tuple[int, ...]
-    member_tokens: tuple[int, ...]
-    mean: float | None
-    std: float | None
-    advantage: str  # std, centered, leave_one_out
+    task_set: Word
+    group_size: GroupSize
+    member_trials: PerMember[Id]
+    member_attempts: PerMember[Turns]
+    member_verdicts: PerMember[Word]
+    member_rewards: PerMember[Score | None]
+    member_coefficients: PerMember[Coefficient | None]
+    member_versions: PerMember[Sampled]  # oldest version among each member's invocations; -1: it never sampled
+    member_invocations: PerMember[Turns]
+    member_tokens: PerMember[Count]
+    mean: Score | None
+    std: Score | None
+    advantage: Word  # std, centered, leave_one_out
     contrast: Contrast
-    rule: str  # complete, or shrink:FRACTION
-    requested_ms: int  # of the first member
-    first_started_ms: int
-    last_ended_ms: int
-    generation_ms: int  # of the slowest member
-    tool_wait_ms: int
-    verification_ms: int
-    closed_ms: int
+    rule: Word  # complete, or shrink:FRACTION
+    requested_ms: Time  # of the first member
+    first_started_ms: Time
+    last_ended_ms: Time
+    generation_ms: Millis  # of the slowest member
+    tool_wait_ms: Millis
+    verification_ms: Millis
+    closed_ms: Time
 
 
 @record(
@@ -81,28 +98,28 @@ class GroupAdmission(Record):
     per stage. The trainer writes a second record for a group (stage `trainer`) when the bound broke in its queue.
     """
 
-    run_id: str
-    group_id: str
+    run_id: Id
+    group_id: Id
     stage: Literal["admission", "trainer"]
     decision: Literal["admitted", "excluded"]
     reason: ExclusionReason | None
-    task_id: str
-    family: str
+    task_id: Id
+    family: Word
     contrast: Contrast
-    trainer_version: int
-    max_lag: int
-    member_trials: tuple[str, ...]
-    member_attempts: tuple[int, ...]
-    member_rewards: tuple[float | None, ...]
-    member_coefficients: tuple[float | None, ...]
-    member_lags: tuple[int, ...]
-    member_invocations: tuple[int, ...]
-    member_tokens: tuple[int, ...]
-    pass_rate: float | None
-    oldest_version: int
-    age_generation_ms: int
-    age_tool_wait_ms: int
-    age_verification_ms: int
-    age_buffer_ms: int  # waiting for the rest of the group
-    age_queue_ms: int  # from closure to this decision
-    decided_ms: int
+    trainer_version: Version
+    max_lag: Count
+    member_trials: PerMember[Id]
+    member_attempts: PerMember[Turns]
+    member_rewards: PerMember[Score | None]
+    member_coefficients: PerMember[Coefficient | None]
+    member_lags: PerMember[Lag]
+    member_invocations: PerMember[Turns]
+    member_tokens: PerMember[Count]
+    pass_rate: Score | None
+    oldest_version: Sampled
+    age_generation_ms: Millis
+    age_tool_wait_ms: Millis
+    age_verification_ms: Millis
+    age_buffer_ms: Millis  # waiting for the rest of the group
+    age_queue_ms: Millis  # from closure to this decision
+    decided_ms: Time

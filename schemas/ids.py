@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from schemas.record import Record, RecordType
+
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_TRIAL = re.compile(r"(?P<run>[A-Za-z0-9][A-Za-z0-9_-]{0,63})/(?P<group>\d{8})/(?P<member>\d{1,4})")
+_GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}/[0-9]{8}")
+_TRIAL = re.compile(r"(?P<run>[A-Za-z0-9][A-Za-z0-9_-]{0,63})/(?P<group>[0-9]{8})/(?P<member>0|[1-9][0-9]{0,3})")
 
 
 class BadId(ValueError):
@@ -35,6 +38,45 @@ def invocation_id(trial: str, attempt: int, turn: int) -> str:
 def operation_id(invocation: str, index: int) -> str:
     """`invocation.k`: one tool operation that the invocation asked for."""
     return f"{invocation}.{index}"
+
+
+def contradiction(record: Record) -> str | None:
+    """What the ids of a record say against each other, None when nothing; records without a group have none to."""
+    said = {name: getattr(record, name) for name in _ids_of(record.TYPE)}
+    group = said.get("group_id")
+    if group is None:
+        return None
+    if not _GROUP.fullmatch(group) or group[:-9] != said["run_id"]:
+        return f"{group!r} is no group of run {said['run_id']!r}"
+    trial = said.get("trial_id")
+    if trial is not None and (group != trial.rpartition("/")[0] or not _TRIAL.fullmatch(trial)):
+        return f"{trial!r} is no member of {group}"
+    if "member" in said and trial != trial_id(group, said["member"]):
+        return f"{trial} is not member {said['member']} of {group}"
+    if any(one.rpartition("/")[0] != group for one in said.get("member_trials", ())):
+        return f"a listed member belongs to another group than {group}"
+    attempt = f"{trial}.{said.get('attempt')}."
+    call = said.get("invocation_id")
+    if call is not None and call != f"{attempt}{said['turn']}":
+        return f"{call!r} is not turn {said['turn']} of attempt {said['attempt']} of {trial}"
+    for name in ("operation_id", "parent_id"):
+        if said.get(name) is not None and not said[name].startswith(attempt):
+            return f"{said[name]!r} belongs to another attempt than {attempt[:-1]}"
+    return None
+
+
+_WANTED = (
+    "run_id", "group_id", "trial_id", "member", "member_trials", "attempt", "turn", "invocation_id", "operation_id",
+    "parent_id",
+)  # fmt: skip
+_NAMES: dict[str, tuple[str, ...]] = {}
+
+
+def _ids_of(kind: RecordType) -> tuple[str, ...]:
+    found = _NAMES.get(kind.fingerprint)
+    if found is None:
+        found = _NAMES[kind.fingerprint] = tuple(spec.name for spec in kind.fields if spec.name in _WANTED)
+    return found
 
 
 @dataclass(frozen=True, order=True)

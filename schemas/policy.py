@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from schemas.bounds import Count, Digest, Id, Lag, Measured, Millis, PerMember, PerTask, Text, Time, Version, Word
 from schemas.record import Record, record
 
 
@@ -13,13 +14,13 @@ from schemas.record import Record, record
 class PolicyPublished(Record):
     """A checkpoint whose manifest is complete in the object store; version 0 is the cold start."""
 
-    run_id: str
-    policy_version: int
-    manifest_uri: str
-    manifest_digest: str
-    parent_version: int | None
-    update_id: str | None
-    published_ms: int
+    run_id: Id
+    policy_version: Version
+    manifest_uri: Id
+    manifest_digest: Digest
+    parent_version: Version | None
+    update_id: Id | None
+    published_ms: Time
 
 
 @record("policy.gate", headers=("run_id", "policy_version", "decision"))
@@ -27,13 +28,13 @@ class PolicyPublished(Record):
 class PolicyGate(Record):
     """Whether a version may collect data; `findings` is canonical JSON of every check's value and bound."""
 
-    run_id: str
-    policy_version: int
-    manifest_uri: str
-    manifest_digest: str
+    run_id: Id
+    policy_version: Version
+    manifest_uri: Id
+    manifest_digest: Digest
     decision: Literal["promoted", "held", "halted", "released"]
-    findings: str
-    decided_ms: int
+    findings: Text
+    decided_ms: Time
 
 
 @record("training.update", aligned=(("group_ids", "group_lags"),), headers=("run_id", "policy_version"))
@@ -41,45 +42,45 @@ class PolicyGate(Record):
 class TrainingUpdate(Record):
     """One update of the weights with every objective choice; `policy_version` is the version that it produced."""
 
-    run_id: str
-    update_id: str
-    policy_version: int
-    parent_version: int
-    group_ids: tuple[str, ...]
-    group_lags: tuple[int, ...]  # largest member lag at consumption
-    clip_low: float
-    clip_high: float
-    reduction: str
-    advantage: str
-    kl_estimator: str
-    kl_weight: float
-    entropy_weight: float
-    correction_cap: float
-    imitation_weight: float  # of one extra step on passed trials; 0: pure GRPO
-    imitation_trials: int
-    learning_rate: float
-    optimizer_steps: int
-    loss: float
-    policy_loss: float
-    kl_loss: float
-    imitation_loss: float | None
-    entropy: float
-    ratio_p01: float
-    ratio_p50: float
-    ratio_p99: float
-    mismatch_mean: float  # mean of |log pi_prox - log mu| over scored tokens
-    mismatch_max: float
-    clip_low_fraction: float
-    clip_high_fraction: float
-    cap_fraction: float
-    gradient_norm: float
-    scored_tokens: int
-    prompt_tokens: int
-    sequences: int
-    mean_reward: float
-    waited_ms: int
-    computed_ms: int
-    finished_ms: int
+    run_id: Id
+    update_id: Id
+    policy_version: Version
+    parent_version: Version
+    group_ids: PerMember[Id]
+    group_lags: PerMember[Lag]  # largest member lag at consumption
+    clip_low: Measured
+    clip_high: Measured
+    reduction: Word
+    advantage: Word
+    kl_estimator: Word
+    kl_weight: Measured
+    entropy_weight: Measured
+    correction_cap: Measured
+    imitation_weight: Measured  # of one extra step on passed trials; 0: pure GRPO
+    imitation_trials: Count
+    learning_rate: Measured
+    optimizer_steps: Count
+    loss: Measured
+    policy_loss: Measured
+    kl_loss: Measured
+    imitation_loss: Measured | None
+    entropy: Measured
+    ratio_p01: Measured
+    ratio_p50: Measured
+    ratio_p99: Measured
+    mismatch_mean: Measured  # mean of |log pi_prox - log mu| over scored tokens
+    mismatch_max: Measured
+    clip_low_fraction: Measured
+    clip_high_fraction: Measured
+    cap_fraction: Measured
+    gradient_norm: Measured
+    scored_tokens: Count
+    prompt_tokens: Count
+    sequences: Count
+    mean_reward: Measured
+    waited_ms: Millis
+    computed_ms: Millis
+    finished_ms: Time
 
 
 @record(
@@ -91,19 +92,19 @@ class TrainingUpdate(Record):
 class EvaluationResult(Record):
     """One task set measured on one version; per-task counts are kept so that any paired test can be redone."""
 
-    run_id: str
-    policy_version: int
-    task_set: str
-    task_ids: tuple[str, ...]
-    task_samples: tuple[int, ...]
-    task_passes: tuple[int, ...]
-    unresolved: int
-    k: int
-    pass_at_1: float
-    pass_at_k: float
-    pass_hat_k: float
-    parent_version: int | None
-    difference: float | None  # pass@1 minus the parent's, paired by task
-    difference_low: float | None  # 95 % interval, bootstrap over tasks
-    difference_high: float | None
-    finished_ms: int
+    run_id: Id
+    policy_version: Version
+    task_set: Word
+    task_ids: PerTask[Id]
+    task_samples: PerTask[Count]
+    task_passes: PerTask[Count]
+    unresolved: Count
+    k: Count
+    pass_at_1: Measured
+    pass_at_k: Measured
+    pass_hat_k: Measured
+    parent_version: Version | None
+    difference: Measured | None  # pass@1 minus the parent's, paired by task
+    difference_low: Measured | None  # 95 % interval, bootstrap over tasks
+    difference_high: Measured | None
+    finished_ms: Time

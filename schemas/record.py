@@ -14,10 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from schemas.bounds import INT32, AtMost, Between, Unbounded
+
 Ids = Annotated[npt.NDArray[np.int32], "ids"]
-"""Token ids, shape (n,), int32; decoded without a copy from the message's own bytes (read-only)."""
+"""Token ids or counts, shape (n,), int32, never negative; decoded without a copy from the message's own bytes."""
 Floats = Annotated[npt.NDArray[np.float32], "floats"]
-"""Per-token values such as log-probabilities (nats), shape (n,), float32; decoded without a copy (read-only)."""
+"""Per-token log-probabilities (nats), shape (n,), float32, finite; decoded without a copy (read-only)."""
+_ARRAYS = {"ids": Between(0, INT32), "floats": Between(-1e6, 1.0)}  # rounding can leave a little above 0
 
 _SCALARS: dict[Any, pa.DataType] = {
     str: pa.utf8(),
@@ -34,7 +37,7 @@ class SchemaError(TypeError):
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """One column: its Arrow type, whether null is allowed, and which values are legal."""
+    """One column: its Arrow type, whether null is allowed, and which values are legal (bounds are not on the wire)."""
 
     name: str
     kind: str  # scalar | ids | floats | list
@@ -42,6 +45,10 @@ class FieldSpec:
     nullable: bool
     item_nullable: bool = False
     choices: frozenset[str] | None = None
+    between: Between | None = None  # of a number, or of each number in a list
+    at_most: int | None = None  # characters, bytes or items
+    item_at_most: int | None = None  # characters of each text in a list
+    unbounded: bool = False  # a number of which nothing is promised, on purpose
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,13 @@ def _field_spec(name: str, hint: Any) -> FieldSpec:
     if hint in (Ids, Floats):
         kind = typing.get_args(hint)[1]
         item = pa.int32() if kind == "ids" else pa.float32()
-        return FieldSpec(name, kind, pa.list_(pa.field("item", item, nullable=False)), nullable)
+        arrow = pa.list_(pa.field("item", item, nullable=False))
+        return FieldSpec(name, kind, arrow, nullable, between=_ARRAYS[kind])
+    said: list[Any] = []
+    if typing.get_origin(hint) is Annotated:
+        hint, *said = typing.get_args(hint)
+    between = next((one for one in said if isinstance(one, Between)), None)
+    at_most = next((one.count for one in said if isinstance(one, AtMost)), None)
     if typing.get_origin(hint) is Literal:
         return FieldSpec(name, "scalar", pa.utf8(), nullable, choices=frozenset(typing.get_args(hint)))
     if typing.get_origin(hint) is tuple:
@@ -94,10 +107,13 @@ def _field_spec(name: str, hint: Any) -> FieldSpec:
         if item.kind != "scalar":
             raise SchemaError(f"{name}: lists hold scalars")
         arrow = pa.list_(pa.field("item", item.arrow, nullable=item.nullable))
-        return FieldSpec(name, "list", arrow, nullable, item.nullable, item.choices)
+        return FieldSpec(
+            name, "list", arrow, nullable, item.nullable, item.choices, item.between, at_most, item.at_most
+        )
     if hint not in _SCALARS:
         raise SchemaError(f"{name}: {hint!r} has no place on the wire")
-    return FieldSpec(name, "scalar", _SCALARS[hint], nullable)
+    free = any(isinstance(one, Unbounded) for one in said)
+    return FieldSpec(name, "scalar", _SCALARS[hint], nullable, between=between, at_most=at_most, unbounded=free)
 
 
 def fingerprint(fields: tuple[FieldSpec, ...]) -> str:

@@ -5,6 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from schemas.bounds import (
+    Count,
+    Digest,
+    Few,
+    GroupSize,
+    Id,
+    Member,
+    Millis,
+    Sampled,
+    Score,
+    Seconds,
+    Seed,
+    Temperature,
+    Text,
+    Time,
+    Turns,
+    Version,
+    Word,
+)  # fmt: skip
 from schemas.record import Floats, Ids, Record, record
 
 Split = Literal["train", "eval"]
@@ -21,29 +40,29 @@ _HEADERS = ("run_id", "group_id", "trial_id", "policy_version")
 class RolloutRequested(Record):
     """One planned member of a group. Times are Unix milliseconds."""
 
-    run_id: str
-    group_id: str
-    trial_id: str
-    member: int
-    group_size: int
-    task_id: str
-    family: str
-    fixture_digest: str
-    taskset_digest: str
+    run_id: Id
+    group_id: Id
+    trial_id: Id
+    member: Member
+    group_size: GroupSize
+    task_id: Id
+    family: Word
+    fixture_digest: Digest
+    taskset_digest: Digest
     split: Split
-    task_set: str  # train, heldout_bugs, heldout_families: which set of the task set this member measures or trains
-    policy_version: int  # latest promoted version at dispatch
-    temperature: float
-    top_k: int  # 0: off
-    top_p: float  # 1: off
-    max_turns: int
-    max_tokens: int  # sampled tokens of the whole trial
-    wall_s: float
-    seed: int
-    selection: str  # name of the task-selection policy
-    selection_weight: float  # probability with which this task was drawn
-    selection_inputs: str  # canonical JSON of what the policy looked at
-    requested_ms: int
+    task_set: Word  # train, heldout_bugs, heldout_families: which set of the task set this member measures or trains
+    policy_version: Version  # latest promoted version at dispatch
+    temperature: Temperature
+    top_k: Count  # 0: off
+    top_p: Score  # 1: off
+    max_turns: Turns
+    max_tokens: Count  # sampled tokens of the whole trial
+    wall_s: Seconds
+    seed: Seed
+    selection: Word  # name of the task-selection policy
+    selection_weight: Score  # probability with which this task was drawn
+    selection_inputs: Text  # canonical JSON of what the policy looked at
+    requested_ms: Time
 
 
 @record(
@@ -60,32 +79,32 @@ class Invocation(Record):
     how many tokens that distribution kept. `stop` is `stop_token` only when the stop token itself was sampled.
     """
 
-    run_id: str
-    group_id: str
-    trial_id: str
+    run_id: Id
+    group_id: Id
+    trial_id: Id
     split: Split  # an eval trial never joins a training group: the trainer need not hold its tokens
-    attempt: int
-    turn: int
-    invocation_id: str
-    parent_id: str | None
+    attempt: Turns
+    turn: Turns
+    invocation_id: Id
+    parent_id: Id | None
     appended_ids: Ids
-    prefix_length: int
-    prefix_digest: str
+    prefix_length: Count
+    prefix_digest: Digest
     sampled_ids: Ids
     logprobs: Floats
     support_sizes: Ids
-    temperature: float
-    top_k: int
-    top_p: float
-    seed: int
-    engine: str
-    policy_version: int  # as the engine itself reports it
-    tokenizer_digest: str
-    template_digest: str
-    compaction: str | None  # why and how the context was cut, None when it was not
+    temperature: Temperature
+    top_k: Count
+    top_p: Score
+    seed: Seed
+    engine: Word
+    policy_version: Version  # as the engine itself reports it
+    tokenizer_digest: Digest
+    template_digest: Digest
+    compaction: Word | None  # why and how the context was cut, None when it was not
     stop: Literal["stop_token", "length"]
-    started_ms: int
-    ended_ms: int
+    started_ms: Time
+    ended_ms: Time
 
 
 @record("rollout.completed", headers=(*_HEADERS, "stop_reason"))
@@ -93,29 +112,29 @@ class Invocation(Record):
 class RolloutCompleted(Record):
     """One finished trial attempt with its candidate; `diff` None means no candidate or a claim check in `diff_uri`."""
 
-    run_id: str
-    group_id: str
-    trial_id: str
-    attempt: int
-    task_id: str
-    fixture_digest: str
+    run_id: Id
+    group_id: Id
+    trial_id: Id
+    attempt: Turns
+    task_id: Id
+    fixture_digest: Digest
     split: Split
-    policy_version: int  # oldest version among the invocations
-    newest_version: int
+    policy_version: Sampled  # oldest version among the invocations
+    newest_version: Sampled
     stop_reason: StopReason
-    infra_error: str | None
+    infra_error: Text | None
     final_attempt: bool  # False: the sampler itself starts another attempt after this one
-    diff: str | None
-    diff_uri: str | None
-    diff_digest: str | None
-    invocations: int
-    policy_tokens: int
-    malformed_actions: int
-    outstanding_operations: tuple[str, ...]
-    outstanding_owner: str | None
-    requested_ms: int
-    started_ms: int
-    ended_ms: int
-    generation_ms: int
-    tool_wait_ms: int
-    tool_findings: tuple[str, ...] | None = None  # what exploit detectors found in the attempt's tool calls
+    diff: Text | None
+    diff_uri: Id | None
+    diff_digest: Digest | None
+    invocations: Turns
+    policy_tokens: Count
+    malformed_actions: Turns
+    outstanding_operations: Few[Id]
+    outstanding_owner: Word | None
+    requested_ms: Time
+    started_ms: Time
+    ended_ms: Time
+    generation_ms: Millis
+    tool_wait_ms: Millis
+    tool_findings: Few[Word] | None = None  # what exploit detectors found in the attempt's tool calls

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
+from services.runtime import screen
 from services.runtime.errors import UserError
+from services.runtime.screen import say
 
 app = typer.Typer(
     name="rollstream",
@@ -20,6 +23,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+_MISUSE = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What typer raises for a command line that it refuses; the class is click's own or typer's copy of it."""
 DEFAULT_RUN = Path("runs/quickstart")
 RunDirOption = Annotated[
     Path | None,
@@ -33,6 +38,9 @@ BootstrapOption = Annotated[
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", envvar="ROLLSTREAM_CONFIG", help="The run's TOML file.", show_envvar=True)
 ]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Hidden tests that came with a backup may run as programs of the verifier.")
+]
 PlainOption = Annotated[
     str, typer.Option("--plain", help="With --grant: a listener without login, for a cluster that has no users yet.")
 ]
@@ -44,28 +52,10 @@ def _default_run() -> Path:
     return default_run()
 
 
-def _value(text: str) -> Any:
-    import tomllib
+def _given(pairs: list[str] | None) -> dict[str, Any]:
+    from services.runtime.overrides import parse_overrides
 
-    try:
-        return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def parse_overrides(pairs: list[str]) -> dict[str, Any]:
-    """`section.key=value` and `key=value` pairs as nested settings; UserError names a pair that is none."""
-    out: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        section, dot, key = name.strip().partition(".")
-        if not equals or not section or (dot and not key):
-            raise UserError(f"--set {pair!r} is no section.key=value", do="for example --set dispatch.updates=40")
-        if dot:
-            out.setdefault(section, {})[key] = _value(text.strip())
-        else:
-            out[section] = _value(text.strip())
-    return out
+    return parse_overrides(pairs or [], lambda text: say(text, error=True))
 
 
 @app.command()
@@ -74,14 +64,17 @@ def run(
     config: Annotated[Path | None, typer.Option("--config", help="The run's TOML file.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything; a new run only.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be repeated.")] = None,
+    trust: TrustOption = False,
 ) -> None:
     """Train a repair policy on this machine: cold start, RL through topics, report, audit. Resumes a stopped run."""
     from infra.local.run import run as run_here
 
-    overrides = parse_overrides(set_ or [])
+    overrides = _given(set_)
     if seed is not None:
+        if overrides.get("seed", seed) != seed:
+            say(f"--seed and --set seed differ: --seed counts, {seed}", error=True)
         overrides["seed"] = seed
-    raise typer.Exit(run_here(run_dir or DEFAULT_RUN, config, overrides).exit_code)
+    raise typer.Exit(run_here(run_dir or DEFAULT_RUN, config, overrides, trust).exit_code)
 
 
 @app.command()
@@ -101,11 +94,13 @@ def up(
 ) -> None:
     """Run one service until SIGTERM: how each is deployed alone. Waits for broker, store and preparation."""
     from services.runtime.alone import run_alone
+    from services.runtime.scratch import close_all
 
     code = run_alone(
         service, config, ready_file=ready_file, health_host=health_host, health_port=health_port, stay=stay
     )
     # Everything was drained and committed. What is left are library threads, and waiting for those could hang or abort.
+    close_all()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -133,13 +128,15 @@ def prepare(
     """Make what a run on a cluster begins with: topics, task set, cold start, version 0. May be repeated."""
     from infra.prepare.cluster import Options, prepare_cluster
     from services.runtime.errors import NotYet
-    from services.runtime.settings import load
+    from services.runtime.settings import load, overruled
     from services.runtime.store import StoreUnavailable
 
     try:
+        for line in overruled(config):
+            say(f"setting {line}", error=True)
         prepare_cluster(load(config), Options(wait_s, grant, plain, create_buckets, bucket_policies))
     except (NotYet, StoreUnavailable) as e:  # a Job tries again after code 1, and not after 2
-        print(f"rollstream: waited {wait_s:g} s: {e}", file=sys.stderr)
+        say(f"rollstream: waited {wait_s:g} s: {e}", error=True, lines=True)
         raise typer.Exit(1) from e
 
 
@@ -223,13 +220,11 @@ def buckets(
     ] = "{user}",
 ) -> None:
     """Print the bucket policies that give every service exactly its rights, hidden checks to the verifier alone."""
-    import json
-
     from services.runtime.settings import load
     from services.runtime.store_rights import policies
 
     found = policies(load(config), lambda user: principal.replace("{user}", user))
-    print(json.dumps(found, indent=2))
+    screen.say_json(found, indent=2)
 
 
 @app.command()
@@ -240,8 +235,11 @@ def backup(
     """Copy a run, live or not, into one place: topics, consumer offsets, task set, checkpoints, configuration."""
     from infra.local.backup import backup as back_up
 
-    counts = back_up(run_dir or _default_run(), place, print)
-    print(f"backed up {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB) to {place}")
+    counts = back_up(run_dir or _default_run(), place, say)
+    say(f"backed up {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB) to {place}")
+    if counts.missing:
+        say(f"{len(counts.missing)} objects that the run names were not there to copy; all else is in the backup")
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -250,6 +248,7 @@ def restore(
     run_dir: Annotated[Path, typer.Option("--run-dir", help="The new run's folder.")],
     config: ConfigOption = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be repeated.")] = None,
+    trust: TrustOption = False,
 ) -> None:
     """Put a backup back as a new run folder, on its own embedded broker and local store.
 
@@ -258,13 +257,13 @@ def restore(
     from infra.local.backup import restore as put_back
     from infra.local.deployed import reached_by
 
-    overrides = parse_overrides(set_ or [])
+    overrides = _given(set_)
     for name, section in (reached_by(config) if config else {}).items():
         overrides[name] = {**section, **overrides.get(name, {})}
-    counts = put_back(place, run_dir, overrides, print)
-    print(f"restored {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB)")
+    counts = put_back(place, run_dir, overrides, say, trust)
+    say(f"restored {counts.records} records and {counts.objects} objects ({counts.bytes / 2**20:.1f} MB)")
     if not config:
-        print(f"go on with: rollstream run --run-dir {run_dir}")
+        say(f"go on with: rollstream run --run-dir {run_dir}")
 
 
 @app.command()
@@ -289,7 +288,7 @@ def repair(
     """Put back what the logs of a stopped run have lost, from its recording; exit 1 naming what nobody holds."""
     from infra.local.repair import repair as mend
 
-    raise typer.Exit(mend(run_dir or folder or _default_run(), print))
+    raise typer.Exit(mend(run_dir or folder or _default_run(), say))
 
 
 def _mount_tasks() -> None:
@@ -302,22 +301,54 @@ def _mount_tasks() -> None:
 
 
 def main() -> None:
-    """Entry of the console script: errors that a person can mend are one message and exit code 2."""
+    """Entry of the console script: errors that a person can mend are one message and exit code 2.
+
+    A reader that has gone away (`| head`) ends a command quietly with 141, as it ends other programs; an output that
+    cannot be written ends it with one message and 1.
+    """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    screen.guard_streams()
     # The first process of a container gets no signal that it has not asked for.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    sys.exit(_command())
+
+
+def _command() -> int:
     try:
         if sys.argv[1:2] in ([], ["tasks"], ["--help"]):
             _mount_tasks()
-        app()
+        code = app(standalone_mode=False)
+        screen.flush_output()
+        return code if isinstance(code, int) else 0
+    except screen.Unwritable as e:
+        screen.drop_output()
+        screen.complain(e)
+        return 1
+    except screen.ReaderGone:
+        screen.drop_output()
+        return 141
     except UserError as e:
-        print(f"rollstream: {e}", file=sys.stderr)
-        sys.exit(2)
+        screen.complain(e)
+        return 2
     except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        return 130
+    except SystemExit as e:  # a second signal, or somebody's own end
+        return e.code if isinstance(e.code, int) else 1
+    except typer.Abort:
+        return 130
+    except Exception as e:
+        return _failed(e)
+
+
+def _failed(e: Exception) -> int:
+    """A command line that typer refuses, in the form of every other message; else a fault of ours with its trace."""
+    if not isinstance(e, _MISUSE):
+        say("".join(traceback.format_exception(e)), error=True, lines=True)
+        return 1
+    context, message = getattr(e, "ctx", None), cast(Any, e).format_message()
+    if message:  # else the help was printed
+        screen.complain(UserError(message, do=f"see: {context.command_path} --help" if context else None))
+    return int(getattr(e, "exit_code", 2))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from crc32c import crc32c
 from kafka import codec
 
 from infra.broker.errors import Code, Rejected
+from schemas.opening import SNAPPY, opened
 
 Buffer = bytes | bytearray | memoryview
 
@@ -155,14 +156,11 @@ def _payload(batch: Buffer, header: Header) -> memoryview:
     body = memoryview(batch)[HEADER_SIZE : header.size]
     if header.codec == 0:
         return body
-    raw = body.tobytes()
-    if header.codec == 1:
-        return memoryview(codec.gzip_decode(raw))
-    if header.codec == 2:
-        return memoryview(codec.snappy_decode(raw))
-    if header.codec == 3:
-        return memoryview(codec.lz4_decode(raw))
-    return memoryview(codec.zstd_decode(raw))
+    if header.codec == SNAPPY:
+        raw = codec.snappy_decode(body.tobytes())
+    else:
+        raw = opened(header.codec, body.tobytes())
+    return memoryview(raw)
 
 
 def records(batch: Buffer, header: Header) -> Iterator[Record]:

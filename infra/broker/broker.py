@@ -27,6 +27,9 @@ from infra.broker.topics import Topics, raise_file_limit
 logger = logging.getLogger(__name__)
 
 STORAGE_LOG_SECONDS = 5.0
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)]|([^\s:\[\]]+)):(\d{1,5})")
+_TRIES = 20
+"""To find a port that is free at every address of a name."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Broker:
 
     def __init__(self, settings: Settings) -> None:
         _check_loopback(settings.host)
-        if settings.advertise and not re.fullmatch(r"[^\s:]+:\d{1,5}", settings.advertise):
+        if settings.advertise and not _ADDRESS.fullmatch(settings.advertise):
             raise BrokerError(f"{settings.advertise!r} is no HOST:PORT", "--advertise", "for example 127.0.0.1:19092")
         self.settings = settings
         self.host, self.port = settings.host, settings.port
@@ -80,14 +83,8 @@ class Broker:
 
     async def start(self) -> None:
         """Bind and serve; raises BrokerError when the port is taken."""
-        loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                lambda: Connection(self._serve, self.settings.max_request_bytes, self.connections),
-                self.host,
-                self.port,
-                backlog=512,
-            )
+            self._server = await self._listen()
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise BrokerError(
@@ -100,11 +97,34 @@ class Broker:
         self._housekeeping.start()
         self.arm_groups()
 
+    async def _listen(self) -> asyncio.Server:
+        """The same port at every address of the host: clients are told one number."""
+        loop, port = asyncio.get_running_loop(), self.port
+        for _ in range(_TRIES):
+            try:
+                server = await loop.create_server(
+                    lambda: Connection(self._serve, self.settings.max_request_bytes, self.connections),
+                    self.host,
+                    port,
+                    backlog=512,
+                )
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or self.port:
+                    raise
+                port = 0  # what was free at one address is not at another
+                continue
+            found = [sock.getsockname()[1] for sock in server.sockets]
+            if len(set(found)) == 1:
+                return server
+            server.close()
+            port = found[0]
+        raise OSError(errno.EADDRINUSE, "no port is free at every address")
+
     @property
     def advertised(self) -> tuple[str, int]:
         """Host and port under which clients are told to reach this node."""
-        host, _, port = self.settings.advertise.rpartition(":")
-        return (host, int(port)) if host else (self.host, self.port)
+        told = _ADDRESS.fullmatch(self.settings.advertise)
+        return (told[1] or told[2], int(told[3])) if told else (self.host, self.port)
 
     @property
     def bootstrap(self) -> str:

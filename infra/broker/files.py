@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
 from infra.broker.batch import Buffer
 from infra.broker.errors import BrokerError
+from infra.lock import Held, Lock, me
 
 
 def write_at(fd: int, data: Buffer, position: int) -> None:
@@ -45,23 +45,18 @@ def replace_atomically(path: Path, data: bytes, sync: bool = True) -> None:
 
 
 class DirectoryLock:
-    """An flock on the data directory: released by the kernel however the process ends."""
+    """The lock on the data directory: released by the kernel however the process ends."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / "lock"
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(self._fd, 32).decode(errors="replace").strip() or "unknown"
-            os.close(self._fd)
+            self._lock = Lock(directory / "lock")
+        except Held as held:
             raise BrokerError(
-                f"another broker (pid {holder}) is using this data directory",
+                f"another broker ({held}) is using this data directory",
                 str(directory),
                 "stop it first, or give --data another directory",
             ) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+        self._lock.say(me())
 
     def release(self) -> None:
-        os.close(self._fd)
+        self._lock.release()

@@ -46,12 +46,15 @@ class Segment:
         self._last = (base, 0)
         self._fd = -1
         self._torn = False
+        self._linked = False
 
     def fd(self) -> int:
-        """The open file; created when missing."""
+        """The open file; created when missing. A link (somebody looks at another's log) is opened for reading only."""
         self.used = True
         if self._fd < 0:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._linked = self.path.is_symlink()
+            flags = os.O_RDONLY if self._linked else os.O_RDWR | os.O_CREAT
+            self._fd = os.open(self.path, flags, 0o644)
         return self._fd
 
     def release(self) -> None:
@@ -161,7 +164,8 @@ class Segment:
 
         Calls `on_batch` with each header in order; returns the bytes cut. Afterwards the file holds exactly the whole,
         intact batches of before; whole batches behind a damaged one are set aside. `contiguous`: a number left out is
-        damage, too (base offsets lie outside the checksum).
+        damage, too (base offsets lie outside the checksum). A file that is a link stays as it is, and only what is
+        intact is read.
         """
         fd = self.fd()
         state = os.fstat(fd)
@@ -189,7 +193,7 @@ class Segment:
                 chunk *= 2
             else:
                 chunk = SCAN_CHUNK
-        if self.size < total:
+        if self.size < total and not self._linked:
             aside.keep_cut(self.path, self.size, self.next_offset)
             os.ftruncate(fd, self.size)
         return total - self.size

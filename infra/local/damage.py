@@ -58,7 +58,7 @@ def missing(settings: RunSettings, cluster: Cluster, data: Path | None) -> list[
     for group, offsets in archive.committed(cluster, list(names)).items():
         for (topic, partition), end in offsets.items():
             reaches(topic, partition, end, f"what {names[group]} has read")
-    store = open_store(settings.store)
+    store = open_store(settings.store, read_only=True)
     manifest = latest_manifest(store, settings.run_id)
     for topic, parts in (manifest.meta.consumed if manifest else {}).items():
         for number, end in parts.items():
@@ -93,5 +93,5 @@ def require_whole(run: RunDir, settings: RunSettings, cluster: Cluster) -> None:
         raise UserError(
             "; ".join(str(each) for each in found[:NAMED]) + more,
             said(cluster) if settings.kafka.bootstrap else str(run.broker),
-            f"`rollstream repair {run.root}` puts back what the recording holds; nothing was started",
+            f"`rollstream repair {run.quoted}` puts back what the recording holds; nothing was started",
         )

@@ -31,7 +31,7 @@ def settings_of(run: RunDir) -> RunSettings:
     settings = run.settings()
     if not is_deployed(run) or settings.taskset_digest or not settings.store.url:
         return settings
-    prepared = load_prepared(open_store(settings.store), settings.run_id)
+    prepared = load_prepared(open_store(settings.store, read_only=True), settings.run_id)
     if prepared is None:
         what = f"run {settings.run_id!r} is not prepared"
         raise UserError(

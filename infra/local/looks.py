@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from infra.local.deployed import is_deployed, settings_of
 from infra.local.rundir import RunDir
 from infra.local.stack import readable
+from services.runtime.screen import print_table, say, say_json
 
 if TYPE_CHECKING:
     from services.runtime.cluster import Cluster
@@ -37,7 +37,7 @@ def audit_run(root: Path, bootstrap: str) -> int:
     run = RunDir(root)
     settings = settings_of(run) if run.exists() and not bootstrap else None
     with topics_of(root, bootstrap) as address:
-        result = audit_topics(address, lambda text: print(text, file=sys.stderr))
+        result = audit_topics(address, lambda text: say(text, error=True))
         if settings is not None:
             try:
                 lost = missing(settings, address, None if settings.kafka.bootstrap else run.broker)
@@ -45,19 +45,23 @@ def audit_run(root: Path, bootstrap: str) -> int:
             except StoreUnavailable as e:
                 result.notes.append(f"not compared with checkpoints and recording: {e}")
     for line in result.lines():
-        print(line)
+        say(line)
     return 0 if result.balanced else 1
 
 
 def show_verdicts(root: Path, bootstrap: str, as_json: bool) -> int:
     """Print the account of the verdicts; 1 when an alarm stopped the line."""
     from services.monitor import verdicts
-    from services.runtime.tap import read_all
+    from services.runtime.tap import Undecodable, read_all
 
+    broken: list[Undecodable] = []
     with topics_of(root, bootstrap) as cluster:
-        found = verdicts.account(message.record for topic in verdicts.TOPICS for message in read_all(cluster, topic))
+        read = (message for topic in verdicts.TOPICS for message in read_all(cluster, topic, undecodable=broken.append))
+        found = verdicts.account(message.record for message in read)
+    if broken:
+        say(f"{len(broken)} records break their contract and are left out: {broken[0].error}", error=True)
     if as_json:
-        print(verdicts.as_json(found))
+        say_json(verdicts.as_json(found), indent=1)
     else:
         verdicts.show(found)
     return 1 if found.stopped else 0
@@ -84,7 +88,7 @@ def show_trial_of(root: Path, bootstrap: str, trial_id: str, as_json: bool, full
     run = RunDir(root)
     settings = settings_of(run) if run.exists() or not bootstrap else None
     with topics_of(root, bootstrap) as address:
-        store = open_store(settings.store) if settings is not None else None
+        store = open_store(settings.store, read_only=True) if settings is not None else None
         manifest = settings.base_manifest if settings is not None else ""
         show_trial(address, trial_id, store, manifest, as_json=as_json, full=full)
     return 0
@@ -92,9 +96,6 @@ def show_trial_of(root: Path, bootstrap: str, trial_id: str, as_json: bool, full
 
 def list_topics(config: Path | None, create: bool, grant: bool = False, plain: str = "") -> int:
     """Print every declared topic; `create` makes those that a cluster lacks, `grant` users and rules (see there)."""
-    from rich.console import Console
-    from rich.table import Table
-
     from schemas.access import readers_of
     from schemas.topics import ALL
     from services.runtime.settings import load
@@ -103,7 +104,7 @@ def list_topics(config: Path | None, create: bool, grant: bool = False, plain: s
     if grant:
         from services.runtime.access_admin import grant as grant_access
 
-        print(f"{grant_access(settings, plain)} rules stand for run {settings.run_id!r}")
+        say(f"{grant_access(settings, plain)} rules stand for run {settings.run_id!r}")
     if create:
         from services.runtime.errors import UserError
         from services.runtime.topics_admin import ensure_topics
@@ -111,12 +112,19 @@ def list_topics(config: Path | None, create: bool, grant: bool = False, plain: s
         if not settings.kafka.bootstrap:
             raise UserError("kafka.bootstrap is empty", do="set ROLLSTREAM_KAFKA__BOOTSTRAP to a cluster's address")
         ensure_topics(settings)
-    table = Table("topic", "key", "partitions", "keeps", "dead letters", "written by", "read by")
-    for topic in ALL:
-        keeps = "latest per key" if topic.compacted else f"{topic.retention_ms / 86_400_000:g} d"
-        count = str(topic.partitions(settings.kafka.partitions))
-        dead = "yes" if topic.dlq else "no: stops"
-        parts = (", ".join(names) for names in (topic.producers, readers_of(topic)))
-        table.add_row(topic.name, topic.key, count, keeps, dead, *parts)
-    Console().print(table)
+    print_table(
+        ("topic", "key", "partitions", "keeps", "dead letters", "written by", "read by"),
+        (
+            (
+                topic.name,
+                topic.key,
+                topic.partitions(settings.kafka.partitions),
+                "latest per key" if topic.compacted else f"{topic.retention_ms / 86_400_000:g} d",
+                "yes" if topic.dlq else "no: stops",
+                ", ".join(topic.producers),
+                ", ".join(readers_of(topic)),
+            )
+            for topic in ALL
+        ),
+    )
     return 0

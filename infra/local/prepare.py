@@ -8,7 +8,7 @@ from infra.local.rundir import RunDir, write_atomic
 from infra.prepare.coldstart import Progress, cold_start
 from infra.prepare.materials import build_task_set, certified, publish_base, store_task_set
 from services.runtime.settings import RunSettings
-from services.runtime.store import open_hidden, open_store
+from services.runtime.store import file_url, open_hidden, open_store
 
 
 def prepare(settings: RunSettings, run: RunDir, progress: Progress) -> RunSettings:
@@ -20,7 +20,7 @@ def prepare(settings: RunSettings, run: RunDir, progress: Progress) -> RunSettin
     if notice:
         progress({"event": "tasks", "text": notice})
     if not settings.store.url:
-        section = settings.store.model_copy(update={"url": f"file://{run.store.resolve()}"})
+        section = settings.store.model_copy(update={"url": file_url(run.store)})
         settings = settings.model_copy(update={"store": section})
     run.create(settings)
     store = open_store(settings.store)

@@ -12,6 +12,7 @@ from services.recorder.names import Place
 from services.recorder.reading import Contradiction, Recorded, look, records
 from services.runtime.archive import Restorer, Span
 from services.runtime.errors import UserError
+from services.runtime.screen import print_table, say
 from services.runtime.settings import RunSettings, load
 from services.runtime.store import CorruptObject, MissingObject, ObjectStore, open_store
 
@@ -28,9 +29,9 @@ def show_recorded(root: Path, config: Path | None, verify: bool) -> int:
     if verify:
         problems += _damage(store, settings, found)
     for problem in problems:
-        print(problem)
+        say(problem)
     if not problems:
-        print("no gaps" + (", every segment holds what its name says" if verify else ""))
+        say("no gaps" + (", every segment holds what its name says" if verify else ""))
     return 1 if problems else 0
 
 
@@ -52,22 +53,23 @@ def put_back(root: Path, config: Path | None, into: Path) -> int:
     settings = settings.model_copy(
         update={"run_dir": str(into), "kafka": settings.kafka.model_copy(update={"bootstrap": ""})}
     )
-    run.create(settings)
     total = 0
-    try:
-        with serving(run, settings) as cluster, Restorer(cluster) as restorer:
-            for place, each in found.items():
-                span = Span(0 if each.keyed else each.first or 0, (each.last or 0) + 1)
-                total += restorer.partition(*place, span, records(store, settings.run_id, each))
-    except (Contradiction, CorruptObject, MissingObject) as e:
-        raise UserError(str(e), str(store), "restore that object from a copy of the store") from e
-    print(f"put back {total} records; look at them with: rollstream audit {into}")
+    with run.claimed():
+        run.create(settings)
+        try:
+            with serving(run, settings) as cluster, Restorer(cluster) as restorer:
+                for place, each in found.items():
+                    span = Span(0 if each.keyed else each.first or 0, (each.last or 0) + 1)
+                    total += restorer.partition(*place, span, records(store, settings.run_id, each))
+        except (Contradiction, CorruptObject, MissingObject) as e:
+            raise UserError(str(e), str(store), "restore that object from a copy of the store") from e
+    say(f"put back {total} records; look at them with: rollstream audit {run.quoted}")
     return 0
 
 
 def _run(root: Path, config: Path | None) -> tuple[RunSettings, ObjectStore]:
     settings = load(config) if config else RunDir(root).settings()
-    return settings, open_store(settings.store)
+    return settings, open_store(settings.store, read_only=True)
 
 
 def _some(store: ObjectStore, settings: RunSettings) -> dict[Place, Recorded]:
@@ -80,15 +82,18 @@ def _some(store: ObjectStore, settings: RunSettings) -> dict[Place, Recorded]:
 
 
 def _table(found: dict[Place, Recorded]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("topic", "partition", "first", "last", "segments", "bytes", "gaps")
-    for place, each in found.items():
-        counts = (len(each.segments), each.size, len(each.gaps()))
-        ends = ("" if offset is None else str(offset) for offset in (each.first, each.last))
-        table.add_row(place.topic, str(place.partition), *ends, *(str(number) for number in counts))
-    Console().print(table)
+    print_table(
+        ("topic", "partition", "first", "last", "segments", "bytes", "gaps"),
+        (
+            (
+                place.topic,
+                place.partition,
+                *("" if offset is None else offset for offset in (each.first, each.last)),
+                *(len(each.segments), each.size, len(each.gaps())),
+            )
+            for place, each in found.items()
+        ),
+    )
 
 
 def _damage(store: ObjectStore, settings: RunSettings, found: dict[Place, Recorded]) -> Iterator[str]:

@@ -36,10 +36,14 @@ def repair(root: Path, say: Say) -> int:
     follows keeps its place. May be repeated. Raises UserError, for a run that is running among others.
     """
     run = RunDir(root)
+    settings_of(run)
+    with run.claimed():
+        return _claimed(run, say)
+
+
+def _claimed(run: RunDir, say: Say) -> int:
     settings = settings_of(run)
     own = None if settings.kafka.bootstrap else run.broker
-    if run.live_bootstrap() is not None:
-        raise UserError("this run is running", str(root), "stop it first: only a log that nobody writes can be mended")
     say("checking every batch of the log" if own else f"asking {settings.kafka.bootstrap}")
     with serving(run, settings, verify=True) as cluster:
         if own is None:
@@ -60,7 +64,7 @@ def repair(root: Path, say: Say) -> int:
             aside.forget(folder)
     if not found:
         say("nothing is missing at the end of any log")
-    say(f"look at the run with: rollstream audit {root}")
+    say(f"look at the run with: rollstream audit {run.quoted}")
     return 1 if lost else 0
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.live import Live
 
 from infra.local.prepare import prepare
@@ -21,14 +21,18 @@ from infra.local.rundir import RunDir, require_space
 from infra.local.space import SpaceWatch
 from infra.local.stack import SERVICES, Stack, read_json
 from infra.local.watch import Watcher, read_everything
+from infra.prepare.materials import require_inputs
 from schemas.policy import PolicyGate, TrainingUpdate
 from schemas.record import Record
 from schemas.verification import VerificationAlarm
 from services.runtime.errors import UserError
-from services.runtime.settings import SECRETS, Kafka, RunSettings, Section, load
+from services.runtime.screen import LINE_CHARS, ReaderGone, Unwritable, block, cell, console, drop_output, say
+from services.runtime.settings import SECRETS, Kafka, RunSettings, Section, decide, load, overruled
 from services.runtime.store import open_hidden, open_store
+from services.tasks import trust
 
 INTERRUPTED = 130
+COMMAND_LINE = "the command line"
 PLAIN_EVERY_S = 5.0
 
 
@@ -41,16 +45,18 @@ class Outcome:
 
 
 def open_run(root: Path, config: Path | None, overrides: dict[str, Any]) -> tuple[RunDir, RunSettings]:
-    """The run of this folder: a new one from the configuration, or the one that is there.
+    """The run of this folder, which the caller has claimed: a new one from the configuration, or the one that is there.
 
-    Raises UserError when the folder's run was started with other settings, or is running now.
+    Raises UserError when the folder's run was started with other settings.
     """
     run = RunDir(root)
     if not run.exists():
-        return run, load(config, run_dir=str(root), **overrides)
-    if run.live_bootstrap() is not None:
-        raise UserError("this run is running already", str(root), f"watch it: rollstream tap --run-dir {root} all")
-    wanted = load(config, run_dir=str(root), **overrides) if config is not None or overrides else None
+        settings = decide(config, {**overrides, "run_dir": str(run.root)}, COMMAND_LINE)
+        require_inputs(settings)
+        return run, settings
+    _require_same_environment(run)
+    told = {**overrides, "run_dir": str(run.root)}
+    wanted = decide(config, told, COMMAND_LINE) if config is not None or overrides else None
     there = run.settings(_secrets(wanted) if wanted else {})
     if wanted is not None:
         different = _differences(wanted, there)
@@ -61,6 +67,20 @@ def open_run(root: Path, config: Path | None, overrides: dict[str, Any]) -> tupl
                 "leave the settings out to continue it, or choose another --run-dir; nothing was changed",
             )
     return run, there
+
+
+def _require_same_environment(run: RunDir) -> None:
+    """A run goes on as it began: a variable that was set since decides nothing, and is not passed over in silence."""
+    found = overruled(run.config)
+    if not found:
+        return
+    secrets = {name: value for name, value in os.environ.items() if name.lower().rpartition("__")[2] in SECRETS}
+    if _differences(load(run.config), decide(run.config, {}, COMMAND_LINE, environment=secrets)):
+        raise UserError(
+            f"the environment is not what this folder's run was started with: {'; '.join(found)}",
+            str(run.config),
+            "unset these variables to continue it, or choose another --run-dir; nothing was changed",
+        )
 
 
 def _secrets(given: RunSettings) -> dict[str, dict[str, str]]:
@@ -94,14 +114,26 @@ class Display:
     def __init__(self, settings: RunSettings) -> None:
         from services.monitor.progress import Progress
 
-        self.console = Console(highlight=False)
+        self.console = console()
         self.progress = Progress(settings, time.time)
+        self.gone = False
+        """Nobody reads what is printed: the other end of a pipe was closed."""
         self._live: Live | None = None
         self._last = 0.0
         self._lock = threading.Lock()
 
     def say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True)
+        """Print lines of text. A run goes on to its clean end when nobody reads any more."""
+        self._show(lambda: self.console.print(block(text), soft_wrap=True))
+
+    def _show(self, printing: Callable[[], None]) -> None:
+        if self.gone:
+            return
+        try:
+            printing()
+        except (ReaderGone, Unwritable):
+            self.gone = True
+            drop_output()
 
     def feed(self, message: Any) -> None:
         with self._lock:
@@ -113,7 +145,7 @@ class Display:
         text = record.get("text") or ", ".join(f"{k} {_short(v)}" for k, v in record.items() if k != "event")
         if record.get("event") != "coldstart" or now - self._last > 2 or record.get("final"):
             self._last = now
-            self.say(f"[{record.get('event', 'prepare')}] {text}".replace("[", r"\[", 1))
+            self.say(f"[{cell(record.get('event', 'prepare'))}] {cell(text)}")
 
     def waiting(self, names: list[str]) -> None:
         """Say every two seconds which services are still awaited."""
@@ -137,28 +169,45 @@ class Display:
         """Show the present state."""
         with self._lock:
             if self._live is not None:
-                self._live.update(self.progress.panel())
+                live, panel = self._live, self.progress.panel()
+                self._show(lambda: live.update(panel))
             elif time.monotonic() - self._last > PLAIN_EVERY_S:
                 self._last = time.monotonic()
-                print(self.progress.line(), flush=True)
+                self._show(lambda: say(self.progress.line()))
 
 
 def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def run(root: Path, config: Path | None, overrides: dict[str, Any]) -> Outcome:
-    """Prepare (or resume), start the stack, watch it to its end, report and audit."""
+def run(root: Path, config: Path | None, overrides: dict[str, Any], trusted: bool = False) -> Outcome:
+    """Prepare (or resume), start the stack, watch it to its end, report and audit.
+
+    `trusted`: whoever made the backup that the run was restored from is trusted with its hidden tests.
+    """
+    with RunDir(root).claimed():
+        return _claimed(root, config, overrides, trusted)
+
+
+def _claimed(root: Path, config: Path | None, overrides: dict[str, Any], trusted: bool) -> Outcome:
     from services.runtime.jail.bubblewrap import find_bwrap
 
     folder, settings = open_run(root, config, overrides)
+    decided = overruled(config, **overrides) if not folder.exists() else []
+    if settings.taskset_digest:
+        if trusted:
+            trust.trust(open_hidden(settings), settings.taskset_digest)
+        trust.require_trusted(open_hidden(settings), settings.taskset_digest)
     if settings.isolation.backend == "bubblewrap":
         find_bwrap()  # before minutes of cold start, not after them
     stop = _stop_on_signals()
     display = Display(settings)
     display.say(f"run '{settings.run_id}' in {root} (Ctrl-C stops cleanly; the same command goes on)")
+    for line in decided:
+        display.say(f"setting {line}")
     began = time.time()
     if settings.base_manifest:
+        folder.renew()
         open_store(settings.store)  # wrong or absent: said now, and not in a service's log
         open_hidden(settings)
     else:
@@ -216,7 +265,7 @@ def conclude(
     preparation = read_json(folder.preparation)
     result = audit(records, over=extra["finished"])
     for line in result.lines():
-        display.say(line)
+        display.say(cell(line, LINE_CHARS))
     try:
         report = write_report(records, folder.root, settings, {**preparation, **extra, "audit": result})
     except OSError as e:
@@ -227,13 +276,13 @@ def conclude(
         ) from e
     display.say(f"report: {report}")
     if not extra["finished"]:
-        display.say(f"stopped before the end; go on with: rollstream run --run-dir {folder.root}")
+        display.say(f"stopped before the end; go on with: rollstream run --run-dir {folder.quoted}")
         return Outcome(INTERRUPTED, report)
     unfinished = _why_early(records, settings, folder)
     if unfinished:
         display.say(unfinished)
     else:
-        display.say(f"read one trial: rollstream trial {settings.run_id}/00000000/0 --run-dir {folder.root}")
+        display.say(f"read one trial: rollstream trial {settings.run_id}/00000000/0 --run-dir {folder.quoted}")
     return Outcome(0 if result.balanced and not unfinished else 1, report)
 
 
@@ -243,8 +292,8 @@ def _why_early(records: list[Record], settings: RunSettings, folder: RunDir) -> 
     alarm = next((r for r in records if isinstance(r, VerificationAlarm) and r.severity == "stop"), None)
     if alarm is not None:
         return (
-            f"training was stopped after {done} of {settings.dispatch.updates} updates: alarm {alarm.alarm_id}\n"
-            f"  {alarm.detail}\n"
+            f"training was stopped after {done} of {settings.dispatch.updates} updates: alarm {cell(alarm.alarm_id)}\n"
+            f"  {cell(alarm.detail)}\n"
             f"  what to do: find out how it could pass before any version of this run is used; report: {folder.report}"
         )
     if done >= settings.dispatch.updates or (settings.dispatch.wall_s and done):
@@ -252,15 +301,22 @@ def _why_early(records: list[Record], settings: RunSettings, folder: RunDir) -> 
     stopped = [r for r in records if isinstance(r, PolicyGate) and r.decision in ("held", "halted")]
     if stopped:
         last = stopped[-1]
-        failed = [f for f in json.loads(last.findings) if not f.get("ok", True)]
-        why = "; ".join(f"{f['check']} is {f['value']}, wanted {f['bound']}" for f in failed) or last.findings
-        what = f"the gate {last.decision} version {last.policy_version}: {why}"
+        what = f"the gate {last.decision} version {last.policy_version}: {cell(_failed(last.findings))}"
         do = "change the [gate] bounds or the cold start in a new run"
     else:
         what = "no group could be trained on for a long time (all excluded, see the report's exclusions)"
         do = "choose easier tasks or a better start"
     ended = f"training ended after {done} of {settings.dispatch.updates} updates: {what}"
     return f"{ended}\n  what to do: {do}; report: {folder.report}"
+
+
+def _failed(findings: str) -> str:
+    """What a gate's findings say of its failed checks; the text itself where it says nothing of the kind."""
+    try:
+        failed = [f for f in json.loads(findings) if not f.get("ok", True)]
+        return "; ".join(f"{f['check']} is {f['value']}, wanted {f['bound']}" for f in failed) or findings
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return findings
 
 
 def _stop_on_signals() -> threading.Event:

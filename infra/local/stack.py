@@ -9,8 +9,10 @@ from pathlib import Path
 
 from infra.child import ENVIRONMENT
 from infra.local.damage import require_whole
+from infra.local.mirror import served
 from infra.local.rundir import RunDir, free_port
 from infra.local.supervisor import ProcessSpec, Supervisor
+from services.runtime import scratch
 from services.runtime.errors import UserError
 from services.runtime.settings import Kafka, RunSettings, secret_environment
 
@@ -27,8 +29,11 @@ def broker_process(run: RunDir, advertise: str = "", verify: bool = False) -> Pr
     `verify`: it checks every batch before it serves.
     """
     known = run.root / "port"
-    preferred = int(known.read_text()) if known.exists() else 0
-    port = free_port(preferred)
+    try:
+        preferred = int(known.read_text())
+    except (OSError, ValueError):  # the first start, or a damaged file: any port will do
+        preferred = 0
+    port = free_port(preferred if 0 < preferred < 65536 else 0)
     known.write_text(str(port))
     ready = run.ready / "broker"
     arguments: tuple[str, ...] = ("--data", str(run.broker), "--port", str(port), "--ready-file", str(ready))
@@ -76,7 +81,7 @@ def start_broker(supervisor: Supervisor, run: RunDir, advertise: str = "", verif
 
 @contextlib.contextmanager
 def readable(run: RunDir) -> Iterator[str | Kafka]:
-    """Where the run's topics can be read: its cluster, the live stack's broker, or one started for this only."""
+    """Where the run's topics can be read: its cluster, the live stack's broker, or one for this look alone."""
     settings = run.settings()
     if settings.kafka.bootstrap:
         yield settings.kafka
@@ -85,13 +90,12 @@ def readable(run: RunDir) -> Iterator[str | Kafka]:
     if live is not None:
         yield live
         return
-    if not run.broker.is_dir() or not any(run.broker.iterdir()):
+    if run.held():
+        raise UserError("this run is starting or ending just now", str(run.root), "look again in a moment")
+    if not (run.broker / "meta.json").exists():
         raise UserError("this run's folder holds no log", str(run.broker), "has the run been started?")
-    supervisor = Supervisor()
-    try:
-        yield start_broker(supervisor, run)
-    finally:
-        supervisor.stop([[BROKER]])
+    with served(run) as address:
+        yield address
 
 
 @contextlib.contextmanager
@@ -126,6 +130,8 @@ class Stack:
         """Address under which the embedded broker is to be reached, where something stands before it."""
         self.bootstrap = settings.kafka.bootstrap
         self.cluster = settings.kafka
+        self.is_up = False
+        """Whether this one, and no other, has said in the folder where its broker is."""
 
     def start(self, tick: Callable[[list[str]], None] = lambda waiting: None, timeout_s: float = 120) -> None:
         """Start the broker (unless an external one is configured), topics, then every service at once."""
@@ -140,6 +146,7 @@ class Stack:
         ensure_topics(settings)
         require_whole(self.run, self.settings, self.cluster)
         self.run.write_stack(self.bootstrap)
+        self.is_up = True
         for name in self.services:
             self.supervisor.start(self.process(name))
         self.supervisor.wait_ready(self.services, timeout_s, tick)
@@ -175,7 +182,9 @@ class Stack:
         self.stop_services()
         self.supervisor.stop([[BROKER]])
         self.supervisor.kill_all()
-        self.run.clear_stack()
+        scratch.sweep()  # what those leave that had to be killed
+        if self.is_up:
+            self.run.clear_stack()
 
 
 def read_json(path: Path) -> dict[str, object]:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from infra.child import PARENT
 from services.runtime.errors import UserError
 from services.runtime.lifecycle import EXIT_FAIL_STOP, EXIT_USER
+from services.runtime.settings import without_settings
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Process:
         """Spawn it; its output goes to the log file."""
         self.spec.ready_file.unlink(missing_ok=True)
         self.spec.log_file.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **self.spec.environment, PARENT: str(os.getpid())}
+        environment = {**without_settings(os.environ), **self.spec.environment, PARENT: str(os.getpid())}
         command = [sys.executable, "-m", "infra.child", self.spec.module, *self.spec.arguments]
         with self.spec.log_file.open("ab") as log:
             self._child = subprocess.Popen(

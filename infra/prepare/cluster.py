@@ -8,11 +8,9 @@ changes nothing.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from infra.prepare.coldstart import cold_start, recipe_digest
@@ -23,6 +21,7 @@ from services.runtime.errors import NotYet, UserError
 from services.runtime.lifecycle import reachable
 from services.runtime.logs import Log
 from services.runtime.prepared import Prepared, load_prepared, prepared_key, publish_prepared
+from services.runtime.scratch import Scratch
 from services.runtime.settings import RunSettings, dump_toml
 from services.runtime.store import (
     MissingObject,
@@ -171,8 +170,7 @@ def _base(settings: RunSettings, store: ObjectStore, log: Log) -> tuple[str, dic
     if there is not None:
         log.info("the base is there", manifest=there)
         return there, {"found": True}
-    with tempfile.TemporaryDirectory(prefix="rollstream-prepare-") as name:
-        home = Path(name)
+    with Scratch("prepare") as home:
         config = home / "run.toml"
         config.write_text(dump_toml(settings))
         log.info("cold start", max_steps=settings.coldstart.max_steps)

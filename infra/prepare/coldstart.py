@@ -8,14 +8,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from infra.child import ENVIRONMENT, PARENT
+from infra.prepare.materials import require_base
 from services.runtime.errors import UserError
-from services.runtime.settings import RunSettings, secret_environment
+from services.runtime.scratch import Scratch
+from services.runtime.settings import RunSettings, secret_environment, without_settings
 from services.runtime.store import open_store
 
 Progress = Callable[[dict[str, Any]], None]
@@ -31,6 +32,7 @@ def recipe_digest(settings: RunSettings) -> str:
     from services.tasks.taskset import load_public
     from services.trainer.coldstart_recipe import digest
 
+    require_base(settings)
     public = open_store(settings.store).get(f"tasks/{settings.taskset_digest}/public.json")
     return digest(settings, load_public(public))
 
@@ -51,7 +53,12 @@ def cold_start(
         if (found / REPORT_FILE).exists():
             return found, {**json.loads((found / REPORT_FILE).read_text()), "cached": True}
     # Training sees no hidden check: it is given the login of the public store alone.
-    environment = {**os.environ, **ENVIRONMENT, **secret_environment(settings, "coldstart"), PARENT: str(os.getpid())}
+    environment = {
+        **without_settings(os.environ),
+        **ENVIRONMENT,
+        **secret_environment(settings, "coldstart"),
+        PARENT: str(os.getpid()),
+    }
     command = [sys.executable, "-m", "infra.child", "infra.prepare.coldstart_job"]
     command += ["--config", str(config), "--home", str(home), "--cache", str(cache_folder()), "--digest", known]
     result: dict[str, Any] = {}
@@ -83,15 +90,8 @@ def adopt(folder: Path, cache: Path, digest: str) -> Path:
     target = cache / "coldstart" / digest
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.is_dir():
-        beside = target.with_name(f".{digest}.{os.getpid()}")
-        shutil.move(folder, beside)
-        with contextlib.suppress(OSError):  # another process was quicker
-            beside.replace(target)
-        shutil.rmtree(beside, ignore_errors=True)
+        with Scratch("adopt", target.parent) as beside:
+            whole = Path(shutil.move(folder, beside / "whole"))
+            with contextlib.suppress(OSError):  # another process was quicker
+                whole.replace(target)
     return target
-
-
-def scratch(cache: Path) -> Path:
-    """A temporary folder on the cache's file system."""
-    cache.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix="coldstart-", dir=cache))

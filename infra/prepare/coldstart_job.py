@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
-from infra.prepare.coldstart import adopt, scratch
+from infra.prepare.coldstart import adopt
+from services.runtime.scratch import Scratch
 from services.runtime.settings import load
 from services.runtime.store import open_store
 
@@ -34,14 +34,12 @@ def main() -> int:
     from services.trainer.coldstart_recipe import REPORT_FILE
 
     public = open_store(settings.store).get(f"tasks/{settings.taskset_digest}/public.json")
-    folder = scratch(options.cache)
-    try:
+    options.cache.mkdir(parents=True, exist_ok=True)
+    with Scratch("coldstart", options.cache) as folder:
         found = coldstart(settings, load_public(public), folder, lambda record: say({"event": "coldstart", **record}))
         # One that the clock cut depends on how busy this machine was: it serves this run and no other.
         home = options.home if found.reason == "max_wall_s" else options.cache
         kept = adopt(folder, home, options.digest)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     report = json.loads((kept / REPORT_FILE).read_text())
     say({"event": "done", "folder": str(kept), "report": {**report, "cached": False}})
     return 0

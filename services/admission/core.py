@@ -11,7 +11,7 @@ from schemas.group import GroupAdmission, GroupClosed
 from schemas.policy import PolicyGate, PolicyPublished
 from schemas.topics import GROUP_ADMISSION
 from services.admission.decide import Standing, contradicts_itself, decide
-from services.runtime.core import BaseCore, Effects, Message, Output, Position, finished
+from services.runtime.core import BaseCore, Effects, Message, Output, Position, finished, on_account_of
 
 SETTLE_MS = 2_000
 """How long a decision that was read back stays unfinished: it may be seen before the producer hears that it was
@@ -20,12 +20,17 @@ REMEMBERED = 65_536
 """Decided groups that are remembered in one partition, against a group that is closed or delivered twice."""
 
 
+PATIENCE_MS = 60_000
+"""How long a group waits for the news that a version was published which a member says it was sampled with: the two
+stand on different topics, and nothing may be sampled with a version before it is published."""
+
+
 @dataclass
 class _Partition:
     """What waits in one partition, in order, and what was decided there."""
 
     catching_up: bool = True
-    waiting: list[tuple[Position, GroupClosed]] = field(default_factory=list)
+    waiting: list[tuple[Position, GroupClosed, int]] = field(default_factory=list)  # and since when (ms)
     read_early: list[Position] = field(default_factory=list)
     read_back: deque[tuple[Position, int]] = field(default_factory=deque)
     decided: OrderedDict[str, None] = field(default_factory=OrderedDict)
@@ -39,9 +44,9 @@ class _Partition:
 class AdmissionCore(BaseCore):
     """Closed groups in, one decision each out; groups of the evaluation split pass without one.
 
-    Decisions wait while catching up (the decision may stand further on in the log) and until a published version is
-    known. Our own records, read back, are finished later than the closures that they belong to: else a crash could find
-    a closure without its decision.
+    Decisions wait while catching up (the decision may stand further on in the log), until a published version is known,
+    and, not for ever, until those are that a group says it was sampled with. Our own records, read back, are finished
+    later than the closures that they belong to: else a crash could find a closure without its decision.
     """
 
     def __init__(
@@ -92,7 +97,7 @@ class AdmissionCore(BaseCore):
             raise ContractViolation("topic", f"admission does not read {type(record).__name__}")
         if record.run_id != self._run_id or record.split == "eval":
             return finished(message)
-        state.waiting.append((message.position, record))
+        state.waiting.append((message.position, record, now_ms))
         return self._decide(state, now_ms)
 
     def _published(self, record: PolicyPublished, message: Message, now_ms: int) -> Effects:
@@ -112,7 +117,7 @@ class AdmissionCore(BaseCore):
         return Effects()
 
     def tick(self, now_ms: int) -> Effects:
-        effects = Effects()
+        effects = self._decide_all(now_ms)
         for state in self._partitions.values():
             while state.read_back and state.read_back[0][1] <= now_ms - SETTLE_MS:
                 effects.done.append(state.read_back.popleft()[0])
@@ -128,22 +133,31 @@ class AdmissionCore(BaseCore):
         if state.catching_up or self._trainer_version < 0:
             return Effects()
         effects = Effects()
-        for position, group in state.waiting:
-            effects.done.append(position)
-            if group.group_id not in state.decided:
-                state.remember(group.group_id)
-                effects.outputs.append(Output(GROUP_ADMISSION, self._decision(group, now_ms)))
-        state.waiting.clear()
+        waiting, state.waiting = state.waiting, []
+        for position, group, since_ms in waiting:
+            newest = max(group.member_versions, default=-1)
+            if newest > self._trainer_version and 0 <= now_ms - since_ms < PATIENCE_MS:
+                state.waiting.append((position, group, since_ms))
+                continue
+            with on_account_of([position]):
+                effects += self._decided(state, position, group, now_ms)
+        if state.waiting:
+            return effects
         state.read_back.extend((position, now_ms) for position in state.read_early)
         state.read_early.clear()
         return effects
 
+    def _decided(self, state: _Partition, position: Position, group: GroupClosed, now_ms: int) -> Effects:
+        effects = Effects(done=[position])
+        if group.group_id not in state.decided:
+            effects.outputs.append(Output(GROUP_ADMISSION, self._decision(group, now_ms)))
+            state.remember(group.group_id)
+        return effects
+
     def _decision(self, group: GroupClosed, now_ms: int) -> GroupAdmission:
-        # A member sampled by version v proves that v was published, even when we have not read that record yet.
-        self._trainer_version = max(self._trainer_version, *group.member_versions)
         halted = {version for version, decision in self._gate.items() if decision == "halted"}
         decision = decide(group, Standing(self._trainer_version, self._max_lag, halted), now_ms)
         self._counts[decision.reason or "admitted"] += 1
         if decision.reason == "poison":
-            self._on_poison(group.group_id, contradicts_itself(group) or "")
+            self._on_poison(group.group_id, contradicts_itself(group, self._trainer_version) or "")
         return decision

@@ -6,7 +6,9 @@ import math
 from collections.abc import Set
 from dataclasses import dataclass
 
-from schemas.group import ExclusionReason, GroupAdmission, GroupClosed
+from schemas import ids
+from schemas.bounds import YEAR_2200_MS
+from schemas.group import CONTRADICTED, ExclusionReason, GroupAdmission, GroupClosed
 
 NEVER_SAMPLED = -1
 """Version and lag of a member whose trial never reached the policy."""
@@ -21,15 +23,33 @@ class Standing:
     halted: Set[int] = frozenset()
 
 
-def contradicts_itself(group: GroupClosed) -> str | None:
-    """Why a resolved group cannot be trained on whatever its age; None when it can."""
-    for trial, coefficient, version, tokens in zip(
-        group.member_trials, group.member_coefficients, group.member_versions, group.member_tokens, strict=True
-    ):
+def contradicts_itself(group: GroupClosed, published: int | None = None) -> str | None:
+    """Why a group cannot be trained on whatever its age; None when it can. `published`: the newest known version."""
+    if CONTRADICTED in group.member_verdicts:
+        at = group.member_verdicts.index(CONTRADICTED)
+        if group.contrast == "unresolved":
+            return f"{group.member_trials[at]}: its verdict contradicts its request"
+    members = tuple(ids.trial_id(group.group_id, member) for member in range(group.group_size))
+    if group.member_trials != members:
+        return f"its members are {group.member_trials[:8]}, not the {group.group_size} of the group"
+    newest = max(group.member_versions, default=NEVER_SAMPLED)
+    if published is not None and newest > published:
+        return f"version {newest} was never published"
+    return None if group.contrast == "unresolved" else _unfit(group)
+
+
+def _unfit(group: GroupClosed) -> str | None:
+    """Why a resolved group has no member to learn from, or one that nothing can be learnt from."""
+    for trial, coefficient, reward, word, version, tokens in zip(
+        group.member_trials, group.member_coefficients, group.member_rewards, group.member_verdicts,
+        group.member_versions, group.member_tokens, strict=True,
+    ):  # fmt: skip
         if coefficient is None:
             continue
         if not math.isfinite(coefficient):
             return f"{trial}: the coefficient is {coefficient}"
+        if reward is None or word not in ("pass", "fail"):
+            return f"{trial}: a coefficient without a reward ({word})"
         if version < 0 or tokens <= 0:
             return f"{trial}: judged, but at version {version} with {tokens} sampled tokens"
     if all(coefficient is None for coefficient in group.member_coefficients):
@@ -39,10 +59,10 @@ def contradicts_itself(group: GroupClosed) -> str | None:
 
 def reason(group: GroupClosed, standing: Standing) -> ExclusionReason | None:
     """Why the group is excluded; None admits it. Only members that would be trained on count towards lag and halts."""
+    if contradicts_itself(group, standing.trainer_version) is not None:
+        return "poison"
     if group.contrast == "unresolved":
         return "unresolved"
-    if contradicts_itself(group) is not None:
-        return "poison"
     trained = [
         version
         for version, coefficient in zip(group.member_versions, group.member_coefficients, strict=True)
@@ -99,7 +119,7 @@ def decide(group: GroupClosed, standing: Standing, now_ms: int) -> GroupAdmissio
         age_generation_ms=group.generation_ms,
         age_tool_wait_ms=group.tool_wait_ms,
         age_verification_ms=group.verification_ms,
-        age_buffer_ms=max(0, group.closed_ms - group.first_started_ms - explained),
+        age_buffer_ms=min(YEAR_2200_MS, max(0, group.closed_ms - group.first_started_ms - explained)),
         age_queue_ms=max(0, now_ms - group.closed_ms),
         decided_ms=now_ms,
     )

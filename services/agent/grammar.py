@@ -14,8 +14,9 @@ ARROW = " => "
 _EDIT = re.compile(r"edit ([1-9][0-9]{0,4}):(?: (.+))?", re.DOTALL)
 _WORD = re.compile(r"[^\s:]{0,24}")
 # An arrow inside the old text carries one more backslash than it stands for, so that the first bare arrow separates.
-_ARROW_IN_OLD = re.compile(r"(\\*)=>")
-_ESCAPED_ARROW = re.compile(r"\\(\\*=>)")
+# Each begins where a run of backslashes begins, so that a long run is read once and not once from each of its places.
+_ARROW_IN_OLD = re.compile(r"(?<!\\)(\\*)=>")
+_ESCAPED_ARROW = re.compile(r"(?<!\\)\\(\\*=>)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
-from transformers.utils import logging as library_logging
 
 from services.agent.harness import Harness
 from services.agent.tokenizer import BEGIN, END, PAD
+from services.runtime.scratch import importing_torch_compiler
+
+with importing_torch_compiler():
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+    from transformers.utils import logging as library_logging
 
 library_logging.disable_progress_bar()  # its bars would run through a service's log
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
 from schemas import ids
 from schemas.codec import ContractViolation
-from schemas.group import Contrast, GroupClosed
+from schemas.group import CONTRADICTED, Contrast, GroupClosed
 from schemas.rollout import RolloutRequested
 from schemas.verification import VerificationVerdict
 from services.closure.coefficients import Advantage, coefficients
+from services.runtime import plan as plans
 from services.runtime.core import Position
+from services.runtime.settings import Verifier
 
 MISSING = "missing"
 """Verdict of a member that had none when its group's deadline passed."""
@@ -43,6 +46,30 @@ class Rule:
         return judged > 0 and judged >= self.fraction * planned
 
 
+@dataclass(frozen=True)
+class Rewards:
+    """What the declared objective can give: a pass and a fail, lowest and highest."""
+
+    passed: tuple[float, float] = (0.0, 2.0)
+    failed: tuple[float, float] = (-1.0, 1.0)
+
+    @classmethod
+    def of(cls, settings: Verifier) -> Rewards:
+        """As the verifier composes them: correctness, plus form, minus length, plus partial credit of a fail."""
+        form, length = settings.format_weight, settings.length_weight
+        partial = settings.partial_weight if settings.objective == "partial_cases" else 0.0
+        return cls((1.0 - length, 1.0 + form), (-length, form + partial))
+
+    def contradiction(self, verdict: VerificationVerdict) -> str | None:
+        """Why no verifier of this run gave this reward; None when one can have."""
+        if verdict.verdict not in ("pass", "fail") or verdict.reward is None:
+            return None
+        low, high = self.passed if verdict.verdict == "pass" else self.failed
+        if low - 1e-6 <= verdict.reward <= high + 1e-6:
+            return None
+        return f"reward {verdict.reward:g} for a {verdict.verdict}, which earns {low:g} to {high:g}"
+
+
 def group_number(record: RolloutRequested | VerificationVerdict) -> int:
     """Number of the group that a trial's record belongs to. Raises ContractViolation when its ids disagree."""
     try:
@@ -66,6 +93,8 @@ class Cohort:
     planned: set[int] = field(default_factory=set)
     verdicts: dict[str, VerificationVerdict] = field(default_factory=dict)
     positions: list[Position] = field(default_factory=list)
+    judged: list[Position] = field(default_factory=list)
+    """Those of `positions` that are verdicts."""
 
     def plan(self, record: RolloutRequested, position: Position) -> None:
         """Note a planned member. Raises ContractViolation when it contradicts the members before it."""
@@ -85,11 +114,15 @@ class Cohort:
         self.positions.append(position)
 
     def judge(self, record: VerificationVerdict, position: Position) -> None:
-        """Note a final verdict; the first one of a trial stands. Raises ContractViolation for one without a reward."""
+        """Note a final verdict; the first one of a trial stands. Raises ContractViolation for one without a reward.
+
+        It is compared with the plan when the group closes: either may be read first.
+        """
         if record.verdict in ("pass", "fail") and record.reward is None:
             raise ContractViolation("reward", f"{record.trial_id}: verdict {record.verdict} without a reward")
         self.verdicts.setdefault(record.trial_id, record)
         self.positions.append(position)
+        self.judged.append(position)
 
     @property
     def complete(self) -> bool:
@@ -118,15 +151,32 @@ def contrast(verdicts: list[str]) -> Contrast:
     return "mixed" if passes else "all_fail"
 
 
-def close(cohort: Cohort, rule: Rule, now_ms: int) -> GroupClosed:
+def contradictions(cohort: Cohort, rewards: Rewards) -> dict[str, str]:
+    """Trial -> why its verdict cannot be what became of its request."""
+    asked, found = cohort.request, {}
+    assert asked is not None, "only a plan can be contradicted"
+    for trial in cohort.members:
+        verdict = cohort.verdicts.get(trial)
+        if verdict is not None:
+            why = plans.contradiction(asked, plans.claim(verdict)) or rewards.contradiction(verdict)
+            if why is not None:
+                found[trial] = why
+    return found
+
+
+def close(cohort: Cohort, rule: Rule, now_ms: int, contradicted: Collection[str] = ()) -> GroupClosed:
     """The closure of a cohort whose plan is known, as it stands now; a member without a verdict is `missing`.
 
-    Only members judged pass or fail have a reward; only those of a resolved group have a coefficient.
+    Only members judged pass or fail have a reward; only those of a resolved group have a coefficient. Of members in
+    `contradicted` nothing is believed.
     """
     plan = cohort.request
     assert plan is not None, "a cohort closes only when its plan is known"
-    found = [cohort.verdicts.get(trial) for trial in cohort.members]
-    words = [verdict.verdict if verdict else MISSING for verdict in found]
+    found = [None if trial in contradicted else cohort.verdicts.get(trial) for trial in cohort.members]
+    words = [
+        verdict.verdict if verdict else CONTRADICTED if trial in contradicted else MISSING
+        for trial, verdict in zip(cohort.members, found, strict=True)
+    ]
     rewards = [verdict.reward if verdict and verdict.verdict in ("pass", "fail") else None for verdict in found]
     judged = [reward for reward in rewards if reward is not None]
     result = None

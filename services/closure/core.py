@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from schemas.codec import ContractViolation
 from schemas.group import GroupClosed
 from schemas.rollout import RolloutRequested
 from schemas.topics import GROUP_CLOSED
 from schemas.verification import VerificationVerdict
-from services.closure.cohort import Cohort, Rule, close, group_number
+from services.closure.cohort import Cohort, Rewards, Rule, close, contradictions, group_number
 from services.closure.memory import ClosedGroups
-from services.runtime.core import BaseCore, Effects, Message, Output, Position, finished
+from services.runtime.core import BaseCore, Effects, Message, Output, Position, finished, on_account_of
 
 
 class _Partition:
@@ -34,16 +34,26 @@ class ClosureCore(BaseCore):
     Relies on dispatch asking for each member once and in order of group number within a partition.
     """
 
-    def __init__(self, run_id: str, rule: Rule, deadline_ms: int) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        rule: Rule,
+        deadline_ms: int,
+        rewards: Rewards = Rewards(),  # noqa: B008  # frozen
+        on_contradiction: Callable[[str, str], None] = lambda trial, why: None,
+    ) -> None:
         self._run_id = run_id
         self._rule = rule
+        self._rewards = rewards
+        self._on_contradiction = on_contradiction
         self._deadline_ms = deadline_ms
         self._partitions: dict[int, _Partition] = {}
         self._counts: dict[str, int] = defaultdict(int)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often: closed, deadline (of the closed), orphans (verdicts whose request never came), late."""
+        """How often: closed, deadline (of the closed), orphans (verdicts whose request never came), late, contradicted
+        (verdicts)."""
         return dict(self._counts)
 
     @property
@@ -127,7 +137,12 @@ class ClosureCore(BaseCore):
         del state.open[cohort.group_id]
         state.closed.closing(cohort.group_id, cohort.positions)
         self._counts["closed"] += 1
-        closure = close(cohort, self._rule, now_ms)
+        with on_account_of(cohort.judged or cohort.positions):
+            contradicted = contradictions(cohort, self._rewards)
+            closure = close(cohort, self._rule, now_ms, contradicted)
+        for trial, why in contradicted.items():
+            self._counts["contradicted"] += 1
+            self._on_contradiction(trial, why)
         return Effects(outputs=[Output(GROUP_CLOSED, closure)], done=cohort.positions)
 
     def _drop_orphans(self, state: _Partition, number: int) -> Effects:

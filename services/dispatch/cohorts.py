@@ -57,8 +57,8 @@ def read_sizes(record: RolloutRequested) -> dict[str, int]:
     try:
         sizes = json.loads(record.selection_inputs)["cohort"]
         found = {str(name): int(count) for name, count in sizes.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
-        raise ContractViolation("cohort", f"{record.trial_id}: {record.selection_inputs!r} names no cohort") from e
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as e:
+        raise ContractViolation("cohort", f"{record.trial_id}: {record.selection_inputs[:99]!r} names no cohort") from e
     if record.task_set not in found:
         raise ContractViolation("cohort", f"{record.trial_id}: its cohort has no set {record.task_set!r}")
     return found

@@ -15,6 +15,8 @@ from services.dispatch.cohorts import Cohorts, read_sizes
 from services.dispatch.selection import PassRates
 from services.runtime.core import Message
 
+MAX_SKIPPED = 1_000_000
+"""Group numbers that may be missing below a new one: no run plans so many, and the numbers of a run are not endless."""
 MAY_COLLECT = frozenset({"promoted", "released"})
 
 
@@ -84,6 +86,8 @@ class Facts:
     def requested(self, record: RolloutRequested, now_ms: int) -> None:
         """A planned member, whether just made or read back."""
         number = _number(record.group_id)
+        if number > self.next_number + MAX_SKIPPED:
+            raise ContractViolation("id", f"{record.group_id}: group {number} long before group {self.next_number}")
         if record.split == "eval":
             self.cohorts.asked(record.policy_version, read_sizes(record), record.task_set, record.task_id)
         else:
@@ -115,6 +119,8 @@ class Facts:
     def _decided(self, record: GroupAdmission) -> None:
         number = _number(record.group_id)
         if record.pass_rate is not None:
+            if not 0 <= record.pass_rate <= 1:
+                raise ContractViolation("range", f"{record.group_id}: a pass rate of {record.pass_rate:g}")
             judged = sum(coefficient is not None for coefficient in record.member_coefficients)
             self.rates.observe(record.task_id, number, record.pass_rate, judged)
         self._fate(number, record.decision)

@@ -16,6 +16,8 @@ from schemas.policy import EvaluationResult
 from schemas.rollout import RolloutRequested
 from schemas.verification import VerificationVerdict
 from services.gate.statistics import paired_difference, pass_at_k, pass_hat_k
+from services.runtime import plan
+from services.runtime.plan import Claim
 
 UNKNOWN = "unknown"
 
@@ -34,7 +36,7 @@ class _Cohort:
     tasks: int
     samples: int
     touched_ms: int
-    groups: dict[str, str] = field(default_factory=dict)  # group id -> task id
+    groups: dict[str, RolloutRequested] = field(default_factory=dict)  # by group id
 
     def trials(self, group_id: str) -> list[str]:
         return [ids.trial_id(group_id, member) for member in range(self.samples)]
@@ -60,7 +62,7 @@ class Evaluations:
         self._deadline_ms = deadline_ms
         self._cohorts: dict[Cell, _Cohort] = {}
         self._cell_of: dict[str, Cell] = {}
-        self._verdicts: dict[str, str] = {}
+        self._verdicts: dict[str, tuple[str, Claim]] = {}
         self._results: dict[Cell, EvaluationResult] = {}
 
     @property
@@ -79,7 +81,7 @@ class Evaluations:
         if cell not in self._cohorts:
             self._cohorts[cell] = _Cohort(_announced(record), record.group_size, now_ms)
         cohort = self._cohorts[cell]
-        cohort.groups[record.group_id] = record.task_id
+        cohort.groups.setdefault(record.group_id, record)
         cohort.touched_ms = now_ms
         self._cell_of[record.group_id] = cell
 
@@ -90,7 +92,7 @@ class Evaluations:
         cell = self._cell_of.get(record.group_id)
         if cell in self._results:
             return
-        self._verdicts.setdefault(record.trial_id, record.verdict)
+        self._verdicts.setdefault(record.trial_id, (record.verdict, plan.claim(record)))
         if cell is not None:
             self._cohorts[cell].touched_ms = now_ms
 
@@ -123,12 +125,17 @@ class Evaluations:
 
     def _counts(self, cohort: _Cohort) -> dict[str, TaskCount]:
         words: dict[str, list[str]] = defaultdict(list)
-        for group_id, task_id in cohort.groups.items():
-            words[task_id] += [self._verdicts.get(trial, UNKNOWN) for trial in cohort.trials(group_id)]
+        for group_id, asked in cohort.groups.items():
+            words[asked.task_id] += [self._word(trial, asked) for trial in cohort.trials(group_id)]
         return {
             task: TaskCount(found.count("pass") + found.count("fail"), found.count("pass"))
             for task, found in sorted(words.items())
         }
+
+    def _word(self, trial: str, asked: RolloutRequested) -> str:
+        """The verdict that counts: one that cannot be what became of the request says nothing."""
+        word, said = self._verdicts.get(trial, (UNKNOWN, None))
+        return word if said is not None and plan.contradiction(asked, said) is None else UNKNOWN
 
     def _previous(self, cell: Cell) -> EvaluationResult | None:
         """The newest earlier version that was measured on the same task set."""
@@ -169,8 +176,8 @@ def _announced(record: RolloutRequested) -> int:
     """How many tasks of its set the request's evaluation has: `selection_inputs` holds `{"cohort": {SET: COUNT}}`."""
     try:
         return int(json.loads(record.selection_inputs)["cohort"][record.task_set])
-    except (ValueError, KeyError, TypeError) as e:
-        raise ContractViolation("cohort", f"{record.trial_id}: {record.selection_inputs!r} names no cohort") from e
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as e:
+        raise ContractViolation("cohort", f"{record.trial_id}: {record.selection_inputs[:99]!r} names no cohort") from e
 
 
 def _pairs(parent: EvaluationResult, rates: Mapping[str, float]) -> list[tuple[float, float]]:

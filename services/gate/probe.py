@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from services.agent.engine import EngineError, EngineRequest, EngineSample, Samp
 from services.gate.core import UnusableCheckpoint
 from services.gate.findings import Finding, Limits, Measured, Origin, judge
 from services.runtime.checkpoints import Manifest, fetch_checkpoint, load_manifest
+from services.runtime.scratch import Scratch
 from services.runtime.store import CorruptObject, MissingObject, ObjectStore
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ class Prober:
         try:
             manifest = load_manifest(self._store, published.manifest_uri, published.manifest_digest)
             origin = self._first_harness(manifest)
-            with tempfile.TemporaryDirectory(prefix="gate-") as name:
-                folder = Path(name)
+            with Scratch("gate") as folder:
                 fetch_checkpoint(self._store, manifest, folder, MODEL_FILES)
                 harness = self._harness(manifest, folder)
                 model = self._load(manifest, folder)
@@ -81,9 +80,9 @@ class Prober:
         if self._origin is None:
             key = self._settings.base_manifest
             base = load_manifest(self._store, key) if key else candidate
-            with tempfile.TemporaryDirectory(prefix="gate-") as name:
-                fetch_checkpoint(self._store, base, Path(name), HARNESS_FILES)
-                harness = self._harness(base, Path(name))
+            with Scratch("gate") as folder:
+                fetch_checkpoint(self._store, base, folder, HARNESS_FILES)
+                harness = self._harness(base, folder)
             self._origin = Origin(harness.tokenizer.digest, harness.template_digest)
         return self._origin
 

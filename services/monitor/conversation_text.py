@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from services.monitor.facts import arguments_text, ratio, seconds, shorten
+from services.runtime.screen import BLOCK_CHARS, CELL_CHARS, cell, clock
 
 if TYPE_CHECKING:
     from schemas.group import GroupAdmission, GroupClosed
@@ -45,19 +45,13 @@ def render(trial: Trial, texts: Texts, full: bool = False) -> Iterator[Line]:
         yield from _update(update)
 
 
-def clock(ms: int) -> str:
-    """Local time of day with milliseconds."""
-    return datetime.fromtimestamp(ms / 1000).strftime("%H:%M:%S.%f")[:-3]
-
-
 def _request(r: RolloutRequested | None, full: bool) -> Iterator[Line]:
     if r is None:
         yield "request: its record is not on the topics (retention may have ended)", _BAD
         return
     kind = "training" if r.split == "train" else f"evaluation on {r.task_set}"
     yield f"task {r.task_id} (family {r.family}), {kind}, member {r.member} of a group of {r.group_size}", ""
-    when = datetime.fromtimestamp(r.requested_ms / 1000).strftime("%Y-%m-%d")
-    yield f"asked {when} {clock(r.requested_ms)} at policy v{r.policy_version}, seed {r.seed}", ""
+    yield f"asked {clock(r.requested_ms, '%Y-%m-%d %H:%M:%S.%f')} at policy v{r.policy_version}, seed {r.seed}", ""
     cuts = (f", top-k {r.top_k}" if r.top_k else "") + (f", top-p {r.top_p:g}" if r.top_p < 1 else "")
     budget = f"at most {r.max_turns} turns, {r.max_tokens} sampled tokens, {r.wall_s:g} s"
     yield f"sampling: temperature {r.temperature:g}{cuts}; budget: {budget}", ""
@@ -130,20 +124,15 @@ def _block(text: str, full: bool, style: str, tail: bool = False) -> Iterator[Li
     if left_out and tail:
         yield f"    │ … {left_out} lines above (--full shows them)", _QUIET
     for row in shown:
-        yield f"    │ {_printable(row)}", style
+        yield f"    │ {cell(row, BLOCK_CHARS if full else CELL_CHARS)}", style
     if left_out and not tail:
         yield f"    │ … {left_out} more lines (--full shows them)", _QUIET
-
-
-def _printable(text: str) -> str:
-    """The text without characters that would move the cursor or colour the terminal: it came from a policy."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _operation(operation: Operation, full: bool) -> Iterator[Line]:
     command, result = operation.command, operation.result
     if command is not None:
-        arguments = _printable(arguments_text(command.arguments))
+        arguments = cell(arguments_text(command.arguments), BLOCK_CHARS if full else CELL_CHARS)
         yield f"    → {command.tool} {arguments}".rstrip(), _TOOL
         if command.history is not None:
             yield f"      asked again in a workspace made anew: {len(command.history)} earlier operations first", _QUIET
@@ -196,6 +185,8 @@ def _check(c: VerificationTrial) -> str:
 def _verdict(v: VerificationVerdict, full: bool) -> Iterator[Line]:
     parts = f"correctness {ratio(v.correctness)}, format {ratio(v.format_score)}, length {ratio(v.length_score)}"
     runs = "judged before, verdict reused" if v.reused else f"{v.trials_run} of {v.trials_wanted} check runs"
+    if v.earlier_trial is not None:
+        runs += f" (of {v.earlier_trial})" if v.reused else f", afresh after {v.earlier_trial}"
     took = seconds(v.verification_ended_ms - v.verification_started_ms)
     style = {"pass": _GOOD, "fail": _BAD}.get(v.verdict, _QUIET)
     yield f"  verdict: {v.verdict} ({v.cause}), reward {ratio(v.reward)} ({parts}); {v.evidence}, {runs}, {took}", style

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from services.runtime.screen import BLOCK_CHARS, CELL_CHARS, cell
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -30,8 +32,10 @@ def _number(value: Any) -> str:
 
 def clip(text: str, width: int, full: bool = False) -> str:
     """The text on one line, cut to `width` with an ellipsis unless `full`."""
-    line = " ".join(text.split()) if not full else text.replace("\r", "\\r").replace("\n", "\\n")
-    return line if full or len(line) <= width else line[: width - 1] + "…"
+    if full:
+        return cell(text, BLOCK_CHARS)
+    line = " ".join(text[: 8 * width].split())
+    return cell(line if len(line) <= width else line[: width - 1] + "…")
 
 
 def seconds(ms: float | None) -> str:
@@ -54,7 +58,7 @@ def arguments_text(text: str) -> str:
     """A tool's canonical JSON arguments as `name=value` pairs; the text itself when it is no object."""
     try:
         values = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     if not isinstance(values, dict):
         return text
@@ -251,8 +255,8 @@ def facts(record: Record, full: bool = False) -> str:
     layout = _FACTS.get(record.TYPE.name)
     if layout is None:
         return " ".join(f"{f.name}={clip(str(getattr(record, f.name)), 40, full)}" for f in record.TYPE.fields)
-    cells = [(clip(text, len(text) + 1), width) for text, width in layout(record, full) if text or width]
-    return "  ".join(text.ljust(width) for text, width in cells).rstrip()
+    most = BLOCK_CHARS if full else CELL_CHARS
+    return "  ".join(cell(text, most).ljust(width) for text, width in layout(record, full) if text or width).rstrip()
 
 
 def identity(record: Record) -> str:

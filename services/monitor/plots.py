@@ -13,7 +13,9 @@ matplotlib.use("Agg")  # files only: a run has no display, and must not look for
 from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from services.monitor.measures import AGE_STAGES, TaskSetResult, Timing, set_name, smoothed
+from services.monitor import measures
+from services.monitor.measures import AGE_STAGES, TaskSetResult, Timing, smoothed
+from services.runtime.screen import label as text_of
 
 if TYPE_CHECKING:
     from schemas.policy import TrainingUpdate
@@ -35,6 +37,8 @@ _STYLE = {
     "legend.frameon": False,
     "legend.fontsize": 9,
 }
+SHOWN = 40
+"""Bars, task sets and lags in one figure, at most: records say how many there are."""
 Curve = Sequence[tuple[int, int, int]]
 
 
@@ -55,6 +59,11 @@ def _legend_below(axes: Any) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.2), ncols=3, borderaxespad=0, columnspacing=1.2)
 
 
+def set_name(task_set: str) -> str:
+    """A task set's name as a figure takes it."""
+    return text_of(measures.set_name(task_set))
+
+
 def _whole(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator(integer=True))
 
@@ -73,7 +82,7 @@ def pass_rate(path: Path, curve: Curve, evaluations: Sequence[TaskSetResult]) ->
         window = max(1, len(curve) // 10) | 1  # odd: centred on its version
         pooled = f"pooled over {window} versions" if window > 1 else "from version to version"
         axes.plot(versions, smoothed(curve, window), color=BLUE, lw=2.2, label=pooled)
-        for result in evaluations:
+        for result in evaluations[:SHOWN]:
             colour = SET_COLOURS.get(result.task_set, GREEN)
             xs, ys = [result.before_version], [result.before]
             if result.after is not None and result.after_version is not None:
@@ -92,7 +101,7 @@ def pass_rate(path: Path, curve: Curve, evaluations: Sequence[TaskSetResult]) ->
 
 def held_out(path: Path, evaluations: Sequence[TaskSetResult]) -> Path | None:
     """pass@1 before and after per task set, and the paired differences with their intervals."""
-    both = [r for r in evaluations if r.after is not None and r.paired is not None]
+    both = [r for r in evaluations if r.after is not None and r.paired is not None][:SHOWN]
     if not both:
         return None
 
@@ -188,9 +197,9 @@ def flow(
         age.set_xscale("log")
         age.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         age.set(title="Age of groups by stage", xlabel="seconds (box: quartiles, whiskers: 5 to 95 %)")
-        reasons = list(exclusions) or ["none"]
+        reasons = list(exclusions)[:SHOWN] or ["none"]
         counts = [exclusions[r][0] if r in exclusions else 0 for r in reasons]
-        bars = excluded.barh([r.replace("_", " ") for r in reasons], counts, color=ORANGE, height=0.6)
+        bars = excluded.barh([text_of(r.replace("_", " ")) for r in reasons], counts, color=ORANGE, height=0.6)
         excluded.bar_label(bars, padding=3, fontsize=9)
         excluded.invert_yaxis()
         excluded.margins(x=0.15)
@@ -198,7 +207,8 @@ def flow(
         _whole(excluded.xaxis)
         excluded.grid(axis="y", visible=False)
         if lags:
-            lag.bar(list(lags), list(lags.values()), color=BLUE, width=0.7)
+            most = dict(sorted(lags.items(), key=lambda found: -found[1])[:SHOWN])
+            lag.bar(list(most), list(most.values()), color=BLUE, width=0.7)
         else:
             lag.text(0.5, 0.5, "no group was admitted", ha="center", va="center", transform=lag.transAxes)
         if bound is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from services.monitor.facts import ratio
+from services.runtime.screen import cell
 
 if TYPE_CHECKING:
     from rich.panel import Panel
@@ -23,6 +24,8 @@ RATE_S = 30.0
 RECENT_TRIALS = 256
 RECENT_GROUPS = 64
 STAGES = ("requested", "sampled", "verified", "closed", "admitted", "trained")
+_REASONS = 8
+"""Reasons of exclusions that are shown."""
 _SMOOTH = 0.2
 """Weight of the newest interval between two updates in their moving average."""
 _DOWNTIME_FACTOR, _DOWNTIME_S = 10.0, 60.0
@@ -224,7 +227,9 @@ class Progress:
 
     def excluded_text(self) -> str:
         """Excluded training groups by reason."""
-        return ", ".join(f"{reason} {count}" for reason, count in self.excluded.most_common()) or "none"
+        return (
+            ", ".join(f"{cell(reason, 40)} {count}" for reason, count in self.excluded.most_common(_REASONS)) or "none"
+        )
 
     def panel(self) -> Panel:
         """The state as a panel for a terminal."""

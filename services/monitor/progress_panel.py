@@ -12,6 +12,7 @@ from rich.text import Text
 
 from services.monitor.facts import ratio
 from services.monitor.progress import RATE_S, STAGES, duration, percent
+from services.runtime.screen import cell
 
 if TYPE_CHECKING:
     from services.monitor.progress import Progress
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 40
+_SETS = 8
+"""Task sets of one evaluation that are shown."""
 
 
 def panel(state: Progress, settings: RunSettings, now: float) -> Panel:
@@ -37,7 +40,7 @@ def panel(state: Progress, settings: RunSettings, now: float) -> Panel:
     if state.evaluations:
         body.add_row("evaluated", _evaluations(state))
     title = f"run {settings.run_id} · {state.phase()} · {duration(now - state.began)} so far"
-    return Panel(body, title=title, title_align="left", border_style="cyan", padding=(0, 1))
+    return Panel(body, title=Text(title), title_align="left", border_style="cyan", padding=(0, 1))
 
 
 def _progress(state: Progress, settings: RunSettings) -> Text:
@@ -92,7 +95,9 @@ def _last_update(state: Progress) -> str:
 def _evaluations(state: Progress) -> str:
     shown = []
     for version in sorted(state.evaluations):
-        sets = ", ".join(f"{name} {value:.3f}" for name, value in _in_order(state.evaluations[version]))
+        sets = ", ".join(
+            f"{cell(name, 40)} {value:.3f}" for name, value in _in_order(state.evaluations[version])[:_SETS]
+        )
         shown.append(f"v{version}: {sets}")
     return "\n".join(shown[:1] + shown[-1:] if len(shown) > 1 else shown)
 

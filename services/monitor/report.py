@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,7 @@ def write_report(
     figures, faults = _draw(facts, plots)
     text = page(facts, figures, faults)
     path = folder / REPORT
-    temporary = folder / f".{REPORT}.{os.getpid()}"
+    temporary = folder / f".{REPORT}.new"
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
     return path

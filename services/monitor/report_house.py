@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from services.runtime.screen import code, markdown
+
 if TYPE_CHECKING:
     from services.runtime.settings import RunSettings
 
@@ -24,10 +26,10 @@ def cold_start(report: Any) -> str:
     if not report:
         return "Not measured here: the run started from a base that was given, or its report is not at hand."
     if not isinstance(report, Mapping):
-        return f"```\n{report}\n```"
+        return code(report)
     rows = ["Supervised training on generated repair traces, before the first update; not part of the gain above.", ""]
     rows += ["| | |", "|---|---|"]
-    rows += [f"| {name} | {value} |" for name, value in _flat(report)]
+    rows += [f"| {markdown(name)} | {value} |" for name, value in _flat(report)]
     return "\n".join(rows)
 
 
@@ -60,7 +62,7 @@ def _number(value: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return markdown(text, 2_000)
 
 
 def this_run(folder: Path, settings: RunSettings, extra: Mapping[str, Any]) -> str:
@@ -70,9 +72,12 @@ def this_run(folder: Path, settings: RunSettings, extra: Mapping[str, Any]) -> s
 
     base = shlex.quote(str(folder))
     versions = extra.get("versions") or stored_versions(folder)
-    packages = ", ".join(f"{name} {version}" for name, version in versions.get("packages", {}).items())
+    packages = ", ".join(
+        f"{markdown(name)} {markdown(version)}" for name, version in versions.get("packages", {}).items()
+    )
+    revision = markdown(versions.get("git") or "revision unknown")
     restarts = extra.get("restarts") or {}
-    restarted = ", ".join(f"{name} {count}×" for name, count in restarts.items()) or "none"
+    restarted = ", ".join(f"{markdown(name)} {count}×" for name, count in restarts.items()) or "none"
     digest = settings.taskset_digest or "not recorded"
     topics = ", ".join(f"`{topic.name}`" for topic in ALL)
     lag = settings.admission.max_lag
@@ -85,10 +90,10 @@ Read one trial: `rollstream trial {settings.run_id}/00000000/0 --run-dir {base}`
 Prove the account: `rollstream audit {base}`.
 
 - Seeds: run {settings.seed}, task set {settings.tasks.seed}.
-- Task set `{digest}`, base checkpoint `{settings.base_manifest or "not recorded"}`.
+- Task set {code(digest)}, base checkpoint {code(settings.base_manifest or "not recorded")}.
 - Mode: {mode}.
 - Settings that differ from the defaults: {changed(settings) or "none"}.
-- Code {versions.get("git") or "revision unknown"}, Python {versions.get("python", "unknown")}, {packages}.
+- Code {revision}, Python {markdown(versions.get("python", "unknown"))}, {packages}.
 - Restarted services: {restarted}.
 - Topics: {topics}.
 
@@ -112,9 +117,9 @@ def changed(settings: RunSettings) -> str:
         if name in skip or value == default:
             continue
         if isinstance(value, Section):
-            out += [f"`{name}.{key}={inner}`" for key, inner in value if inner != getattr(default, key)]
+            out += [code(f"{name}.{key}={inner}") for key, inner in value if inner != getattr(default, key)]
         else:
-            out.append(f"`{name}={value}`")
+            out.append(code(f"{name}={value}"))
     return ", ".join(out)
 
 

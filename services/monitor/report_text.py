@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from services.monitor import measures, report_house
 from services.monitor.facts import seconds
 from services.monitor.measures import AGE_STAGES, TaskSetResult, Timing
+from services.runtime.screen import cell, code, markdown
 
 if TYPE_CHECKING:
     from schemas.policy import TrainingUpdate
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
     from services.runtime.ledger import AuditReport
     from services.runtime.settings import RunSettings
 
+T = TypeVar("T")
 NOT_MEASURED = "not measured"
+_SHOWN = 24
+"""Task sets, reasons, lags and fates that are named: records say how many there are."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ def page(facts: Facts, figures: Mapping[str, str], faults: Sequence[str]) -> str
         report_house.this_run(facts.folder, facts.settings, facts.extra),
     ]
     if faults:
-        parts.append("Figures that could not be drawn: " + "; ".join(faults) + ".")
+        parts.append("Figures that could not be drawn: " + "; ".join(map(markdown, faults)) + ".")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -108,8 +113,8 @@ def result_line(evaluations: Sequence[TaskSetResult]) -> str:
     if not evaluations:
         return "**No result: no evaluation was completed.**"
     shown = []
-    for r in evaluations:
-        name = measures.set_name(r.task_set)
+    for r in _first(evaluations):
+        name = markdown(measures.set_name(r.task_set))
         if r.after is None or r.paired is None:
             shown.append(f"{name} {r.before:.3f} before, after {NOT_MEASURED}")
         else:
@@ -154,11 +159,11 @@ def _evaluation_table(evaluations: Sequence[TaskSetResult]) -> str:
         return ""
     rows = ["| task set | tasks | samples | before | after | difference, 95 % interval | unresolved |"]
     rows.append("|---|---|---|---|---|---|---|")
-    for r in evaluations:
+    for r in _first(evaluations):
         after = NOT_MEASURED if r.after is None else f"{r.after:.3f} (v{r.after_version})"
         p = r.paired
         paired = NOT_MEASURED if p is None else f"{p.difference:+.3f} [{p.low:+.3f}, {p.high:+.3f}], {p.tasks} tasks"
-        name = measures.set_name(r.task_set)
+        name = markdown(measures.set_name(r.task_set))
         before = f"{r.before:.3f} (v{r.before_version})"
         rows.append(f"| {name} | {r.tasks} | {r.samples} | {before} | {after} | {paired} | {r.unresolved} |")
     return "\n".join(rows)
@@ -202,9 +207,10 @@ def _optimizer_text(updates: Sequence[TrainingUpdate]) -> str:
         rows.append(f"| {label} | {shown} |")
     scored = f"{sum(u.sequences for u in updates):,} sequences with {sum(u.scored_tokens for u in updates):,} tokens"
     choices = (
-        f"Objective: clip [1 − {last.clip_low:g}, 1 + {last.clip_high:g}], reduction `{last.reduction}`, coefficients "
-        f"`{last.advantage}`, KL `{last.kl_estimator}` × {last.kl_weight:g}, entropy bonus {last.entropy_weight:g}, "
-        f"correction cap {last.correction_cap:g}; {last.optimizer_steps} optimizer steps per update; learning rate "
+        f"Objective: clip [1 − {last.clip_low:g}, 1 + {last.clip_high:g}], reduction {code(last.reduction)}, "
+        f"coefficients {code(last.advantage)}, KL {code(last.kl_estimator)} × {last.kl_weight:g}, "
+        f"entropy bonus {last.entropy_weight:g}, correction cap "
+        f"{last.correction_cap:g}; {last.optimizer_steps} optimizer steps per update; learning rate "
         f"{last.learning_rate:g} at the end. Entropy was lowest at update {lowest.policy_version}. "
         f"{scored} were scored."
     )
@@ -267,11 +273,14 @@ def _flow_text(facts: Facts) -> str:
     else:
         out.append(f"Age by stage: {NOT_MEASURED} (no group was decided).")
     decided = facts.admitted_groups + sum(groups for groups, _ in facts.exclusions.values())
-    lost = ", ".join(f"{reason} {groups} ({trials} trials)" for reason, (groups, trials) in facts.exclusions.items())
+    lost = ", ".join(
+        f"{markdown(reason)} {groups} ({trials} trials)"
+        for reason, (groups, trials) in _first(facts.exclusions.items())
+    )
     out.append(f"{decided:,} groups decided: {facts.admitted_groups:,} admitted; excluded: {lost or 'none'}.")
     if facts.lags:
         members = sum(facts.lags.values())
-        shares = ", ".join(f"{lag}: {count / members:.0%}" for lag, count in sorted(facts.lags.items()))
+        shares = ", ".join(f"{lag}: {count / members:.0%}" for lag, count in _first(sorted(facts.lags.items())))
         out.append(f"Lag of admitted trials (bound {facts.settings.admission.max_lag}): {shares}.")
     else:
         out.append(f"Lag: {NOT_MEASURED} (no group was admitted).")
@@ -287,9 +296,14 @@ def _audit_text(audit: AuditReport) -> str:
     rows = [
         "| fate | trials |",
         "|---|---|",
-        *(f"| {fate} | {count:,} |" for fate, count in sorted(audit.counts.items())),
+        *(f"| {markdown(fate)} | {count:,} |" for fate, count in _first(sorted(audit.counts.items()))),
     ]
-    return "\n".join([head, "", "```", *lines, "```", "", *rows])
+    quoted = (cell(line).replace("`", "'") for line in lines)
+    return "\n".join([head, "", "```", *quoted, "```", "", *rows])
+
+
+def _first(items: Iterable[T]) -> list[T]:
+    return list(itertools.islice(items, _SHOWN))
 
 
 def duration(value: float) -> str:

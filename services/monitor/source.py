@@ -13,9 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from services.monitor.start import Start
+from services.runtime.address import host_and_port
 from services.runtime.cluster import Cluster, addresses, check_trust, connection, said
 from services.runtime.errors import UserError
 
@@ -52,6 +53,12 @@ class Seen:
     problem: str | None
 
 
+class Ended(Protocol):
+    """What ends a reading: a threading.Event, or something that asks."""
+
+    def is_set(self) -> bool: ...
+
+
 def stack_hint() -> str:
     """What a person does about a broker that cannot be reached."""
     return "start the stack (`rollstream run` or `rollstream up`), or give the address of a running one"
@@ -61,11 +68,9 @@ def require_reachable(cluster: Cluster) -> None:
     """Return when one address of the cluster (`host:port,…`) accepts a connection; else UserError naming each."""
     failures = []
     for address in addresses(cluster):
-        host, _, port = address.rpartition(":")
-        if not port.isdigit() or not host:
-            raise UserError(f"{address!r} is no broker address", "bootstrap", "write host:port, such as 127.0.0.1:9092")
+        host, port = host_and_port(address, "bootstrap")
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S):
+            with socket.create_connection((host, port), timeout=CONNECT_S):
                 return
         except OSError as e:
             failures.append(f"{address}: {e.strerror or e or type(e).__name__}")
@@ -215,7 +220,7 @@ def read(
     topics: Sequence[str],
     start: Start,
     follow: bool = False,
-    stop: threading.Event | None = None,
+    stop: Ended | None = None,
     keep: Callable[[Any], bool] | None = None,
     check: Callable[[Sequence[str]], None] | None = None,
     key: bytes | None = None,
@@ -247,7 +252,7 @@ def read(
             consumer.close(timeout_ms=500)
 
 
-def _messages(consumer: Any, merge: _Merge, cluster: Cluster, follow: bool, stop: threading.Event) -> Iterator[Any]:
+def _messages(consumer: Any, merge: _Merge, cluster: Cluster, follow: bool, stop: Ended) -> Iterator[Any]:
     """Undecoded messages in turn. Every wait has an end: a broker that is gone or mute becomes a UserError."""
     heard = time.monotonic()
     while not stop.is_set():

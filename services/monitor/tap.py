@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from services.runtime.errors import UserError
+from services.runtime.screen import BLOCK_CHARS, CELL_CHARS, ReaderGone, cell, clock, reader_is_gone, say_json, styled
 
 if TYPE_CHECKING:
     from services.monitor.source import Seen
@@ -52,8 +50,8 @@ def tap(
 
     `topic_names`: names (a `.vN` may be left out, `.dlq` appended) or `all`. `from_`: see `start.parse_start`; None is
     `latest` when following and `earliest` otherwise. `where`: conditions that all must hold. `limit`: stop after so
-    many. A closed pipe and Ctrl-C end quietly. Raises UserError for an unreachable broker (within about 8 s), an
-    unknown topic, field, or starting place.
+    many. Ctrl-C ends quietly. Raises UserError for an unreachable broker (within about 8 s), an unknown topic, field or
+    starting place, and what `screen.say` raises.
     """
     from services.monitor import source
     from services.monitor.start import parse_start
@@ -65,10 +63,10 @@ def tap(
     conditions = [parse_where(text) for text in where]
     if limit is not None and limit < 1:
         raise UserError(f"a limit of {limit} records prints nothing", "--limit", "give a number from 1")
-    stream = source.read(cluster, names, start, follow, stop, check=_field_check(conditions))
+    out = out or sys.stdout
+    stream = source.read(cluster, names, start, follow, _Ended(stop, out), check=_field_check(conditions))
     kept = (seen for seen in stream if all(condition.holds(seen) for condition in conditions))
-    printer = _Printer(out or sys.stdout, as_json, full)
-    return _print_all(kept, printer, limit)
+    return _print_all(kept, stream, _Printer(out, as_json, full), limit)
 
 
 def _field_check(conditions: Sequence[Any]) -> Any:
@@ -77,7 +75,7 @@ def _field_check(conditions: Sequence[Any]) -> Any:
     return lambda topics: require_fields(conditions, topics)
 
 
-def _print_all(kept: Iterator[Seen], printer: _Printer, limit: int | None) -> int:
+def _print_all(kept: Iterator[Seen], stream: Iterator[Seen], printer: _Printer, limit: int | None) -> int:
     count = 0
     try:
         for seen in kept:
@@ -87,19 +85,22 @@ def _print_all(kept: Iterator[Seen], printer: _Printer, limit: int | None) -> in
                 break
     except KeyboardInterrupt:
         pass
-    except BrokenPipeError:
-        _silence(printer.out)
     finally:
-        close = getattr(kept, "close", None)
-        if close is not None:
-            close()
+        cast(Any, stream).close()
+    if reader_is_gone(printer.out):
+        raise ReaderGone
     return count
 
 
-def _silence(out: TextIO) -> None:
-    """The reader went away: point the descriptor elsewhere, or the interpreter complains while it flushes at exit."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # without a descriptor nothing is flushed at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+class _Ended:
+    """Asked a few times a second: whether the caller wants no more, or nobody reads what would be printed."""
+
+    def __init__(self, stop: threading.Event | None, out: TextIO) -> None:
+        self._stop = stop
+        self.out = out
+
+    def is_set(self) -> bool:
+        return (self._stop is not None and self._stop.is_set()) or reader_is_gone(self.out)
 
 
 class _Printer:
@@ -109,22 +110,12 @@ class _Printer:
         self.out = out
         self._as_json = as_json
         self._full = full
-        self._console: Any = None
-        if not as_json and out.isatty():
-            from rich.console import Console
-
-            self._console = Console(file=out, highlight=False, soft_wrap=True)
 
     def show(self, seen: Seen) -> None:
         if self._as_json:
-            text = json_line(seen, self._full)
+            say_json(json_value(seen, self._full), to=self.out)
         else:
-            text = line(seen, self._full)
-        if self._console is None:
-            self.out.write(text + "\n")
-            self.out.flush()
-        else:
-            self._console.print(text, style=style(seen), markup=False)
+            styled([(line(seen, self._full), style(seen))], self.out)
 
 
 def style(seen: Seen) -> str:
@@ -138,7 +129,7 @@ def line(seen: Seen, full: bool = False) -> str:
     """`time  topic  key or id  facts` of one message; its place in the log stands for the facts of an illegal one."""
     from services.monitor.facts import clip, facts, identity
 
-    clock = datetime.fromtimestamp(seen.timestamp_ms / 1000).strftime("%H:%M:%S.%f")[:-3]
+    most = partial(cell, most=BLOCK_CHARS if full else CELL_CHARS)
     name = identity(seen.record) if seen.record is not None else seen.key
     rest = facts(seen.record, full) if seen.record is not None else ""
     if seen.topic.endswith(".dlq"):
@@ -147,7 +138,7 @@ def line(seen: Seen, full: bool = False) -> str:
     elif seen.problem is not None:
         place = f"partition {seen.partition} offset {seen.offset}, {seen.size} B"
         rest = f"NOT A RECORD  {clip(seen.problem, 160, full)}  {place}"
-    return f"{clock}  {seen.topic.removesuffix('.v1'):<20}  {name:<22}  {rest}".rstrip()
+    return f"{clock(seen.timestamp_ms)}  {seen.topic.removesuffix('.v1'):<20}  {most(name):<22}  {rest}".rstrip()
 
 
 def _dead_letter(seen: Seen) -> dict[str, str]:
@@ -157,8 +148,8 @@ def _dead_letter(seen: Seen) -> dict[str, str]:
     return {**shown, "dlq.from": "/".join(place)}
 
 
-def json_line(seen: Seen, full: bool = False) -> str:
-    """One JSON object: the message's place and headers, then `record` (or `problem`). Long lists are cut unless `full`.
+def json_value(seen: Seen, full: bool = False) -> dict[str, Any]:
+    """The message's place and headers, then `record` (or `problem`). Long lists are cut unless `full`.
 
     A cut list is an object {"length", "head"}, so that nobody takes it for the whole; headers are text.
     """
@@ -176,7 +167,7 @@ def json_line(seen: Seen, full: bool = False) -> str:
         value["record"] = record_json(seen.record, full)
     if seen.problem is not None:
         value["problem"] = seen.problem
-    return json.dumps(value, ensure_ascii=False)
+    return value
 
 
 _LONG = 16

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,8 +19,11 @@ class Texts:
     note: str | None = None
 
     def decode(self, ids: Any) -> str | None:
-        """The text of `ids` (n,), or None without a tokenizer."""
-        return None if self.show is None else self.show(ids)
+        """The text of `ids` (n,); None without a tokenizer, and for ids that no tokenizer has (negative ones)."""
+        try:
+            return None if self.show is None else self.show(ids)
+        except (OverflowError, ValueError, TypeError):
+            return None
 
 
 def find_texts(store: ObjectStore | None, base_manifest: str, digest: str | None) -> Texts:
@@ -46,8 +47,9 @@ def _tokenizer(store: ObjectStore, base_manifest: str) -> Tokenizer:
     from services.agent.harness import TOKENIZER_FILE
     from services.agent.tokenizer import Tokenizer
     from services.runtime.checkpoints import fetch_checkpoint, load_manifest
+    from services.runtime.scratch import Scratch
 
     manifest = load_manifest(store, base_manifest)
-    with tempfile.TemporaryDirectory(prefix="rollstream-tokenizer-") as folder:
-        fetch_checkpoint(store, manifest, Path(folder), [TOKENIZER_FILE])
-        return Tokenizer.load(Path(folder) / TOKENIZER_FILE)
+    with Scratch("tokenizer") as folder:
+        fetch_checkpoint(store, manifest, folder, [TOKENIZER_FILE])
+        return Tokenizer.load(folder / TOKENIZER_FILE)

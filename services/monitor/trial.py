@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
+
+from services.runtime.screen import say_json, styled
 
 if TYPE_CHECKING:
     from schemas.record import Record
@@ -54,9 +55,9 @@ def show_trial(
     texts = find_texts(store, base_manifest, _tokenizer_digest(trial))
     stream = out or sys.stdout
     if as_json:
-        stream.write(json.dumps(trial_json(trial, texts), ensure_ascii=False) + "\n")
-        return
-    _print(render(trial, texts, full), stream)
+        say_json(trial_json(trial, texts), to=stream)
+    else:
+        styled(render(trial, texts, full), stream)
 
 
 def _find(source: Cluster | Iterable[Record], group_id: str, trial_id: str) -> tuple[Trial | None, set[str]]:
@@ -98,17 +99,6 @@ def _read(cluster: Cluster, group_id: str, groups: set[str], narrow: bool) -> It
 
 def _tokenizer_digest(trial: Trial) -> str | None:
     return next((t.invocation.tokenizer_digest for a in trial.attempts for t in a.turns), None)
-
-
-def _print(lines: Iterable[tuple[str, str]], stream: TextIO) -> None:
-    if not stream.isatty():
-        stream.write("".join(f"{text}\n" for text, _ in lines))
-        return
-    from rich.console import Console
-
-    console = Console(file=stream, highlight=False, soft_wrap=True)
-    for text, style in lines:
-        console.print(text, style=style or None, markup=False)
 
 
 def trial_json(trial: Trial, texts: Texts) -> dict[str, Any]:

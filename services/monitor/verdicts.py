@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from schemas import topics
 from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
+from services.runtime.screen import cell, print_table, say, styled
 from services.watch import soundness
 
 if TYPE_CHECKING:
     from schemas.record import Record
 
+SHOWN = 200
+"""Versions that the table shows, the newest ones."""
 FULL_ATTRIBUTION = "cgroup"
 TOPICS = (topics.VERIFICATION_VERDICT, topics.VERIFICATION_CANARY, topics.VERIFICATION_ALARM)
 
@@ -89,36 +92,32 @@ def _count(version: Version, verdict: VerificationVerdict) -> None:
         version.causes[verdict.cause] += 1
 
 
-def as_json(found: Account) -> str:
-    """One JSON document."""
+def as_json(found: Account) -> dict[str, Any]:
+    """The account as one JSON value."""
     shares = {estimate.policy_version: estimate for estimate in found.estimates}
-    return json.dumps(
-        {
-            "versions": [
-                {
-                    "version": one.version,
-                    "verdicts": dict(one.verdicts),
-                    "evidence_of_passes": dict(one.evidence),
-                    "attribution_evidence": dict(one.attribution),
-                    "causes": dict(one.causes.most_common()),
-                    "findings": dict(one.findings.most_common()),
-                    "passes_with_findings": one.passes_with_findings,
-                    "false_accepts": _share_json(shares.get(one.version)),
-                }
-                for one in found.versions
-            ],
-            "false_accepts": _share_json(shares[None]),
-            "canaries": [
-                {"kind": kind, "verdict": verdict, "count": count}
-                for (kind, verdict), count in sorted(found.canaries.items())
-            ],
-            "alarms": [
-                {"kind": a.kind, "severity": a.severity, "detail": a.detail, "raised_ms": a.raised_ms}
-                for a in found.alarms
-            ],
-        },
-        indent=1,
-    )
+    return {
+        "versions": [
+            {
+                "version": one.version,
+                "verdicts": dict(one.verdicts),
+                "evidence_of_passes": dict(one.evidence),
+                "attribution_evidence": dict(one.attribution),
+                "causes": dict(one.causes.most_common()),
+                "findings": dict(one.findings.most_common()),
+                "passes_with_findings": one.passes_with_findings,
+                "false_accepts": _share_json(shares.get(one.version)),
+            }
+            for one in found.versions
+        ],
+        "false_accepts": _share_json(shares[None]),
+        "canaries": [
+            {"kind": kind, "verdict": verdict, "count": count}
+            for (kind, verdict), count in sorted(found.canaries.items())
+        ],
+        "alarms": [
+            {"kind": a.kind, "severity": a.severity, "detail": a.detail, "raised_ms": a.raised_ms} for a in found.alarms
+        ],
+    }
 
 
 def _share_json(estimate: soundness.Estimate | None) -> dict[str, Any] | None:
@@ -135,26 +134,14 @@ def _share_json(estimate: soundness.Estimate | None) -> dict[str, Any] | None:
 
 def show(found: Account) -> None:
     """Print tables for people."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    table = Table("version", "judged", "passed", "failed", "unknown", "evidence of passes", "findings", "main causes")
-    for one in found.versions:
-        judged = one.total or 1
-        table.add_row(
-            str(one.version),
-            str(one.total),
-            f"{one.verdicts['pass']} ({one.verdicts['pass'] / judged:.0%})",
-            str(one.verdicts["fail"]),
-            f"{one.verdicts['unknown']} ({one.verdicts['unknown'] / judged:.1%})",
-            _counts(one.evidence),
-            _counts(one.findings),
-            _counts(one.causes, 3),
-        )
-    console.print(table)
+    print_table(
+        ("version", "judged", "passed", "failed", "unknown", "evidence of passes", "findings", "main causes"),
+        map(_row, found.versions[-SHOWN:]),
+    )
+    if len(found.versions) > SHOWN:
+        say(f"{len(found.versions) - SHOWN} older versions are left out (--json has them)")
     whole = found.estimates[-1]
-    console.print(
+    say(
         f"false share of the accepts: {whole.share():.2%} (95 % bound {whole.share(upper=True):.2%}) by "
         f"{whole.known_bad.count} known-bad canaries, of which {whole.known_bad.hits} passed; "
         f"{whole.audited_share():.2%} (bound {whole.audited_share(upper=True):.2%}) by {whole.audits.count} audits, of "
@@ -162,12 +149,24 @@ def show(found: Account) -> None:
     )
     weaker = attribution_note(found)
     if weaker:
-        console.print(weaker, markup=False)
-    console.print("canaries: " + (_counts(Counter({" ".join(k): n for k, n in found.canaries.items()}), 9) or "none"))
-    for alarm in found.alarms:
-        console.print(f"ALARM ({alarm.severity}) {alarm.kind}: {alarm.detail}", style="bold red", markup=False)
-    if not found.alarms:
-        console.print("alarms: none")
+        say(weaker)
+    say("canaries: " + (_counts(Counter({" ".join(k): n for k, n in found.canaries.items()}), 9) or "none"))
+    alarms = [(f"ALARM ({a.severity}) {a.kind}: {a.detail}", "bold red") for a in found.alarms]
+    styled(alarms or [("alarms: none", "")], sys.stdout)
+
+
+def _row(one: Version) -> tuple[object, ...]:
+    judged = one.total or 1
+    return (
+        one.version,
+        one.total,
+        f"{one.verdicts['pass']} ({one.verdicts['pass'] / judged:.0%})",
+        one.verdicts["fail"],
+        f"{one.verdicts['unknown']} ({one.verdicts['unknown'] / judged:.1%})",
+        _counts(one.evidence),
+        _counts(one.findings),
+        _counts(one.causes, 3),
+    )
 
 
 def attribution_note(found: Account) -> str:
@@ -183,4 +182,4 @@ def attribution_note(found: Account) -> str:
 
 
 def _counts(counts: Counter[str], most: int = 4) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.most_common(most))
+    return ", ".join(f"{cell(name, 60)} {count}" for name, count in counts.most_common(most))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from schemas.codec import ContractViolation
 from services.recorder.names import Lost, Place, Segment, parse, prefix
-from services.runtime.segments import Raw, unpack
-from services.runtime.store import CorruptObject, ObjectStore, digest_of
+from services.runtime.segments import MAX_UNPACKED, Raw, unpack
+from services.runtime.store import CorruptObject, ObjectStore, get_bounded
 
 
 class Contradiction(RuntimeError):
@@ -104,10 +104,8 @@ def records(store: ObjectStore, run_id: str, recorded: Recorded) -> Iterator[Raw
 def load(store: ObjectStore, run_id: str, segment: Segment) -> list[Raw]:
     """The records of one segment. Raises CorruptObject, MissingObject."""
     key = segment.key(run_id)
-    data = store.get(key)
     try:
-        if digest_of(data) != segment.sha256:
-            raise ContractViolation("segment", "its digest is not that of its name")
+        data = get_bounded(store, key, MAX_UNPACKED, segment.sha256)
         found = list(unpack(data))
         if (len(found), found[0].offset, found[-1].offset) != (segment.records, segment.first, segment.last):
             raise ContractViolation("segment", "it does not hold the records of its name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import tempfile
@@ -11,7 +12,7 @@ from services.runtime import lifecycle
 from services.runtime.errors import UserError
 from services.runtime.prepared import completed
 from services.runtime.process import ServiceProcess, Stopped
-from services.runtime.settings import load
+from services.runtime.settings import load, overruled
 
 
 def known_services() -> list[str]:
@@ -45,11 +46,14 @@ def run_alone(
     process = ServiceProcess(
         service, settings, ready_file=ready_file, health_host=health_host, health_port=health_port, stay=stay
     )
-    process.crash_file = process.crash_file or _crash_file(settings.run_id, service)
+    remembered = _crash_folder()
+    process.crash_file = process.crash_file or remembered / f"{settings.run_id}.{service}.json"
     process.watch_signals()
     process.open()
     try:
         process.starting()
+        for line in overruled(config):
+            process.log.info("setting", given_twice=line)
         process.settings = settings = completed(process)
         code = importlib.import_module(f"services.{service}.main").main(settings, process)
     except Stopped:
@@ -59,11 +63,11 @@ def run_alone(
         process.log.error("stopped", message=str(e))
         code = lifecycle.EXIT_USER
     process.close()
+    with contextlib.suppress(OSError):
+        remembered.rmdir()  # unless there is something to remember
     return int(code)
 
 
-def _crash_file(run_id: str, service: str) -> Path:
-    """In a folder that outlives the process: a container's temporary folder is there again after a restart."""
-    folder = Path(tempfile.gettempdir()) / f"rollstream-crashes-{os.geteuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder / f"{run_id}.{service}.json"
+def _crash_folder() -> Path:
+    """It outlives the process: a container's temporary folder is there again after a restart. Made by a crash."""
+    return Path(tempfile.gettempdir()) / f"rollstream-crashes-{os.geteuid()}"

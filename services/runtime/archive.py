@@ -26,6 +26,8 @@ from services.runtime.store import ObjectStore
 SEGMENT_BYTES = 8 * 1024 * 1024
 SILENT_MS = 30_000
 HOUR_MS = 3600 * 1000
+MAX_FILLED = 20_000_000
+"""Offsets of one partition that are filled up because no record is kept for them: an hour's work, not for ever."""
 
 
 @dataclass(frozen=True)
@@ -145,13 +147,16 @@ class Restorer:
         """Fill one empty partition so that every record has its old offset; returns how many were written.
 
         With `before`, the record before the span, the partition is not empty: it ends at `span.first` and goes on
-        there. Numbers that no record has are filled by a repeat of a neighbour.
+        there. Numbers that no record has are filled by a repeat of a neighbour. Raises codec.ContractViolation for a
+        record outside of the span, or below one before it.
         """
         blank = Raw(-1, 0, None, b"", ())  # stands only where it is deleted again
         last = before or blank
         at = span.first if before else 0
         written = 0
         for record in records:
+            if not at <= record.offset < span.end or record.offset < span.first:
+                raise codec.ContractViolation("segment", f"{topic}[{number}]: a record at {record.offset}, not {span}")
             self._keep(topic, record.timestamp_ms)
             while at < record.offset:
                 self._send(topic, number, record if at >= span.first else blank)
@@ -196,7 +201,9 @@ class Restorer:
 
     def _send(self, topic: str, number: int, record: Raw) -> None:
         future = self._producer.send(
-            topic, value=record.value, key=record.key, headers=list(record.headers), partition=number,
+            topic, value=record.value if record.key is not None else record.value or b"", key=record.key,
+            partition=number,
+            headers=[(name, value or b"") for name, value in record.headers],  # null values cannot be sent
             timestamp_ms=record.timestamp_ms or None,
         )  # fmt: skip
         future.add_errback(self._failures.append)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from schemas.bounds import INT32, YEAR_2200_MS
 from services.runtime.store import CorruptObject, MissingObject, ObjectStore, digest_of
 
 FORMAT = "rollstream.checkpoint/1"
@@ -128,9 +129,23 @@ def load_manifest(store: ObjectStore, key: str, digest: str | None = None) -> Ma
         files = {name: StoredFile(**file) for name, file in body.pop("files").items()}
         body["group_ids"] = tuple(body["group_ids"])
         body["decided"] = tuple((int(a), int(b)) for a, b in body["decided"])
-        return Manifest(key, found, CheckpointMeta(**body), files)
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        return Manifest(key, found, _checked(CheckpointMeta(**body)), files)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise CorruptObject(f"{key} is no checkpoint manifest of ours: {e!r}") from e
+
+
+def _checked(meta: CheckpointMeta) -> CheckpointMeta:
+    """Raises ValueError for numbers that no trainer writes."""
+    offsets = [offset for partitions in meta.consumed.values() for offset in partitions.values()]
+    for name, value, high in (
+        ("version", meta.version, INT32), ("parent", meta.parent or 0, INT32),
+        ("published_ms", meta.published_ms, YEAR_2200_MS), *(("offset", offset, 2**62) for offset in offsets),
+    ):  # fmt: skip
+        if not isinstance(value, int) or not 0 <= value <= high:
+            raise ValueError(f"{name} {value!r}")
+    if any(not 0 <= low < high <= 10**8 for low, high in meta.decided):
+        raise ValueError("decided groups that cannot be numbered")
+    return meta
 
 
 def fetch_checkpoint(store: ObjectStore, manifest: Manifest, folder: Path, names: Iterable[str] | None = None) -> None:

@@ -9,6 +9,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+from services.runtime.address import host_and_port
 from services.runtime.errors import UserError
 from services.runtime.settings import Kafka, load
 
@@ -46,6 +47,9 @@ def connection(cluster: Cluster, service: str = "monitor") -> dict[str, Any]:
 
     Raises UserError for a secret or certificate file that cannot be read.
     """
+    from services.runtime.batches import guard
+
+    guard()
     kafka = settings_of(cluster)
     options: dict[str, Any] = {
         "bootstrap_servers": addresses(kafka),
@@ -106,10 +110,10 @@ def check_trust(cluster: Cluster, service: str = "monitor") -> None:
     except (ssl.SSLError, OSError) as e:
         raise UserError(f"the TLS files cannot be used: {e}", "kafka.ca_file, kafka.cert_file, kafka.key_file") from e
     for address in addresses(kafka):
-        host, _, port = address.rpartition(":")
+        host, port = host_and_port(address, "kafka.bootstrap")
         try:
             with (
-                socket.create_connection((host, int(port)), 5.0) as plain,
+                socket.create_connection((host, port), 5.0) as plain,
                 context.wrap_socket(plain, server_hostname=host) as channel,
             ):
                 channel.settimeout(_ALERT_S)
@@ -124,7 +128,7 @@ def check_trust(cluster: Cluster, service: str = "monitor") -> None:
             if "CERTIFICATE" in str(e.reason):
                 why = f"the broker does not take this client's certificate: {e.reason}"
                 raise UserError(why, where, "set kafka.cert_file and kafka.key_file to what it expects") from e
-        except (OSError, ValueError):
+        except OSError:
             continue
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from schemas.codec import ContractViolation
 from schemas.record import Record
 from schemas.topics import Topic
+from services.runtime.errors import UserError
 from services.runtime.segments import Raw
 
 
@@ -88,6 +91,35 @@ class Effects:
         self.done += other.done
         self.jobs += other.jobs
         return self
+
+
+class Blamed(RuntimeError):
+    """An unexpected exception while a core worked on what these records say; its cause is the exception."""
+
+    def __init__(self, positions: Sequence[Position]) -> None:
+        super().__init__(f"{len(positions)} records, first {positions[0]}")
+        self.positions = tuple(positions)
+
+
+SURROUNDINGS = (OSError, MemoryError, UserError)
+"""What a down dependency or a full machine raises: never a record's fault."""
+
+
+@contextlib.contextmanager
+def on_account_of(positions: Sequence[Position]) -> Iterator[None]:
+    """Whatever goes wrong inside is the fault of these records, in any phase of a core.
+
+    The service stops, since its core may be half changed; at the next start these records go to the dead letters, and
+    everything else goes on. Around work on one group, where the record in hand (if any) may be another's.
+    """
+    try:
+        yield
+    except (ContractViolation, Blamed, *SURROUNDINGS):
+        raise
+    except Exception as e:
+        if not positions:
+            raise
+        raise Blamed(positions) from e
 
 
 class Events(Protocol):

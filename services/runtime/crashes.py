@@ -1,16 +1,20 @@
-"""Remembers on which record a service crashed, so that one record cannot stop it for ever."""
+"""Remembers on which records a service crashed, so that no record can stop it for ever."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from services.runtime.core import Position
 
+MAX_REMEMBERED = 10_000
+"""Positions; the oldest are forgotten first."""
+
 
 class CrashMemory:
-    """How often in a row the process died while handling one position, in a small file beside the ready file.
+    """How often the process died on account of each position, in a small file beside the ready file.
 
     A crash count must outlive the process. Without a file (`path` None) nothing is remembered: the service then crashes
     on the same record until a person looks, which loses nothing.
@@ -19,40 +23,56 @@ class CrashMemory:
     def __init__(self, path: Path | None, limit: int) -> None:
         self._path = path
         self._limit = limit
-        self._position: Position | None = None
-        self._count = 0
+        self._counts: dict[Position, int] = {}
+        self.in_a_row = 0
+        """Crashes without one record handled between them: such a service is broken, whatever its records say."""
         if path is not None:
             try:
                 stored = json.loads(path.read_text())
-                self._position = Position(str(stored["topic"]), int(stored["partition"]), int(stored["offset"]))
-                self._count = int(stored["count"])
+                self.in_a_row = int(stored["in_a_row"])
+                for entry in stored["crashes"]:
+                    position = Position(str(entry["topic"]), int(entry["partition"]), int(entry["offset"]))
+                    self._counts[position] = int(entry["count"])
             except FileNotFoundError:
                 pass
-            except (OSError, ValueError, KeyError, TypeError):
-                self._count, self._position = 0, None
+            except (OSError, ValueError, KeyError, TypeError, RecursionError):
+                self._counts.clear()
 
     def quarantined(self, position: Position) -> bool:
         """Whether this record has had its tries: it goes to the dead letters without being handled again."""
-        return self._count >= self._limit and position == self._position
+        return bool(self._counts) and self._counts.get(position, 0) >= self._limit
 
-    def crashed(self, position: Position, error: BaseException) -> int:
-        """Note a crash on a record before the process exits; returns how many in a row."""
-        self._count = self._count + 1 if position == self._position else 1
-        self._position = position
-        if self._path is not None:
-            entry = {**position._asdict(), "count": self._count, "error": f"{type(error).__name__}: {error}"[:1000]}
-            temporary = self._path.with_name(self._path.name + ".new")
-            try:
-                temporary.write_text(json.dumps(entry))
-                os.replace(temporary, self._path)
-            except OSError:
-                return self._count  # a full disk: the crash itself is reported by the caller
-        return self._count
+    def crashed(self, positions: Sequence[Position], error: BaseException) -> int:
+        """Note a crash on account of these records before the process exits; returns the count of the last."""
+        self.in_a_row += 1
+        for position in positions:
+            self._counts[position] = self._counts.pop(position, 0) + 1
+        while len(self._counts) > MAX_REMEMBERED:
+            del self._counts[next(iter(self._counts))]
+        self._store(f"{type(error).__name__}: {error}"[:1000])
+        return self._counts[positions[-1]]
+
+    def _store(self, error: str) -> None:
+        if self._path is None:
+            return
+        entries = [{**position._asdict(), "count": count} for position, count in self._counts.items()]
+        temporary = self._path.with_name(self._path.name + ".new")
+        try:
+            if not entries:
+                self._path.unlink(missing_ok=True)
+                return
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            temporary.write_text(json.dumps({"crashes": entries, "in_a_row": self.in_a_row, "error": error}))
+            os.replace(temporary, self._path)
+        except OSError:
+            return  # a full disk: the crash itself is reported by the caller
 
     def committed(self, topic: str, partition: int, offset: int) -> None:
-        """The group is past the record: forget it."""
-        p = self._position
-        if p is not None and (p.topic, p.partition) == (topic, partition) and offset > p.offset:
-            self._position, self._count = None, 0
-            if self._path is not None:
-                self._path.unlink(missing_ok=True)
+        """The group is past these records: forget them."""
+        if not self._counts:
+            return
+        past = [p for p in self._counts if (p.topic, p.partition) == (topic, partition) and offset > p.offset]
+        for position in past:
+            del self._counts[position]
+        if past:
+            self._store("")

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaError
 
-from schemas import codec
+from schemas import codec, ids
 from schemas.record import Record
 from schemas.topics import BY_NAME, dead_letter
 from services.runtime import dlq
 from services.runtime.clock import Clock, Deadline
 from services.runtime.context import CoreLock
-from services.runtime.core import Core, Effects, Job, Message, Position, RawCore, RawMessage
+from services.runtime.core import SURROUNDINGS, Blamed, Core, Effects, Job, Message, Position, RawCore, RawMessage
 from services.runtime.crashes import CrashMemory
-from services.runtime.errors import UserError
 from services.runtime.logs import Log
 from services.runtime.metrics import Metrics
-from services.runtime.producer import Encoded, Outbox
+from services.runtime.producer import BrokenOutput, Encoded, Outbox
 from services.runtime.segments import Raw
 from services.runtime.watermark import Watermarks
 from services.runtime.workers import Workers
 
 _UNCERTAIN_S = 0.02
+CRASH = "crash"
 
 
 class FailStop(RuntimeError):
@@ -33,11 +34,13 @@ class FailStop(RuntimeError):
 
 
 class CrashedOn(RuntimeError):
-    """The core raised an unexpected exception on one record: a bug."""
+    """The core raised an unexpected exception on account of some records: a bug, or a record made to show one."""
 
-    def __init__(self, position: Position, times: int) -> None:
-        super().__init__(f"{position.topic}[{position.partition}]@{position.offset}, crash {times} on this record")
-        self.position = position
+    def __init__(self, positions: Sequence[Position], times: int) -> None:
+        first = positions[0]
+        more = f" and {len(positions) - 1} more of its group" if len(positions) > 1 else ""
+        super().__init__(f"{first.topic}[{first.partition}]@{first.offset}{more}, crash {times} on this record")
+        self.positions = tuple(positions)
 
 
 def decode_message(record: ConsumerRecord) -> Message:
@@ -48,6 +51,8 @@ def decode_message(record: ConsumerRecord) -> Message:
     own = getattr(decoded, topic.key)
     if own != key:
         raise codec.ContractViolation("key", f"the key is {key!r}, the record says {topic.key}={own!r}")
+    if (why := ids.contradiction(decoded)) is not None:
+        raise codec.ContractViolation("id", why)
     return Message(
         position=Position(record.topic, record.partition, record.offset),
         timestamp_ms=record.timestamp,
@@ -110,23 +115,43 @@ class Driver:
         that breaks its contract), and as they are what a down dependency or a full machine raises.
         """
         position = Position(record.topic, record.partition, record.offset)
-        if tracked and not self._watermarks.deliver(position):
+        if tracked and not self._watermarks.deliver(position, record.key):
             return
         self._metrics.consumed(record.topic)
         if not self._raw and self._crashes.quarantined(position):
-            self._poison(record, position, "crash", "the service crashed on this record again and again", tracked)
+            self._poison(record, position, CRASH, "the service crashed on account of this record", tracked)
             return
         try:
-            self._give(record, position)
+            with self._counted([position]):
+                self._give(record, position)
         except codec.ContractViolation as e:
             self._poison(record, position, e.reason, str(e), tracked)
-        except (FailStop, KafkaError, UserError, OSError, MemoryError):
-            raise  # the surroundings, never this record's fault: it is not counted against the record
-        except Exception as e:
-            raise CrashedOn(position, self._crashes.crashed(position, e)) from e
         else:
             self._limit.good()
+            self._crashes.in_a_row = 0
         self._lock.yield_if_wanted()
+
+    @contextlib.contextmanager
+    def _counted(self, at_hand: Sequence[Position] = ()) -> Iterator[None]:
+        """Around every call of the core: an unexpected exception is counted against the records that the core names,
+        those of the group whose output could not be written, or the one `at_hand`."""
+        try:
+            yield
+        except (codec.ContractViolation, FailStop, KafkaError, *SURROUNDINGS):
+            raise  # never this record's fault: it is not counted against the record
+        except Exception as e:
+            blamed: Sequence[Position] = at_hand
+            if isinstance(e, Blamed):
+                blamed = e.positions
+            elif isinstance(e, BrokenOutput):
+                blamed = self._watermarks.unfinished_of(e.key) or at_hand
+            if not blamed:
+                raise
+            cause = (e.__cause__ or e) if isinstance(e, Blamed) else e
+            crash = CrashedOn(blamed, self._crashes.crashed(blamed, cause))
+            if (why := self._limit.crashes(self._crashes.in_a_row)) is not None:
+                raise FailStop(f"stopped instead of dead-lettering a flood: {why}; the last one: {crash}") from cause
+            raise crash from cause
 
     def _give(self, record: ConsumerRecord, position: Position) -> None:
         if self._raw:
@@ -152,21 +177,23 @@ class Driver:
             # The group that owns this topic dead-letters it; a reader of copies would only add a second letter.
             self._log.error("bad record skipped by a reader that does not own it", where=where, error=error)
             return
-        if (why := self._limit.bad()) is not None:
+        # A record that stopped the service once is rare enough: the limit is against a flood.
+        if reason != CRASH and (why := self._limit.bad()) is not None:
             raise FailStop(f"stopped instead of dead-lettering a flood: {why}; the last one is {where}: {error}")
         self._log.error("dead letter", where=where, to=target, reason=reason, error=error)
         headers = dlq.headers(
             record.headers, position, record.timestamp, reason=reason, error=error, service=self._service
         )
         done = self._watermarks.resolve([position])
-        letter = Encoded(target, record.key, record.value, headers)
-        self._outbox.send_raw(letter, lambda: self._watermarks.finish(done))
+        letter = dlq.fitting(Encoded(target, record.key, record.value, headers))
+        self._outbox.send([letter], lambda: self._watermarks.finish(done))
 
     def _apply(self, effects: Effects) -> None:
         """Under the lock: outputs keep the order in which the core made them."""
         if effects.outputs:
+            encoded = self._outbox.encode(effects.outputs)
             done = self._watermarks.resolve(effects.done)
-            self._outbox.send(effects.outputs, lambda: self._watermarks.finish(done))
+            self._outbox.send(encoded, lambda: self._watermarks.finish(done))
         elif effects.done:
             self._watermarks.finish_now(effects.done)
         if effects.jobs:
@@ -180,7 +207,8 @@ class Driver:
                 if self._closed or not wanted():
                     return False
                 if self.certain():
-                    self._apply(make())
+                    with self._counted():
+                        self._apply(make())
                     return True
             if self._stop.wait(_UNCERTAIN_S):
                 return False
@@ -210,23 +238,23 @@ class Driver:
             return False
 
     def tick(self) -> None:
-        with self._lock:
+        with self._lock, self._counted():
             self._apply(self.core.tick(self._clock.now_ms()))
 
     def caught_up(self) -> None:
-        with self._lock:
+        with self._lock, self._counted():
             self._apply(self.core.caught_up(self._clock.now_ms()))
 
     def rewound(self, topic: str, partition: int, at: int, start: int) -> None:
         """The log begins at `start`, and reading was to go on at `at`: told before the first record after the jump."""
-        with self._lock:
+        with self._lock, self._counted():
             if start > at:
                 self._apply(self.core.lost(topic, partition, at, start))
             self._watermarks.open([(topic, partition)])
 
     def drain(self, deadline: Deadline) -> None:
         """Let the core have its last words, and wait for the jobs that they are."""
-        with self._lock:
+        with self._lock, self._counted():
             effects = self.core.drain(self._clock.now_ms())
             self._apply(effects)
         if effects.jobs:

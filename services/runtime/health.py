@@ -10,12 +10,21 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 
+from services.runtime.address import joined
 from services.runtime.errors import UserError
 
 LOOPBACK = "127.0.0.1"
 _REQUEST_S = 10.0
 _LOG = logging.getLogger(__name__)
 """Its records become lines of the service's own log."""
+
+
+def _family(host: str, port: int) -> int:
+    """Of the address that a host has first: a name may stand for an IPv6 one alone. Raises UserError."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+    except OSError as e:
+        raise UserError(f"there is no such address to answer health at: {e}", host, "correct --health-host") from e
 
 
 class HealthServer:
@@ -33,6 +42,9 @@ class HealthServer:
         port: int = 0,
         host: str = LOOPBACK,
     ) -> None:
+        host = host.removeprefix("[").removesuffix("]")
+        family = _family(host, port)
+
         class Handler(BaseHTTPRequestHandler):
             timeout = _REQUEST_S
 
@@ -56,7 +68,7 @@ class HealthServer:
                 del format, args  # a probe every second is no event
 
         class Server(ThreadingHTTPServer):
-            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            address_family = family
 
             def server_bind(self) -> None:
                 TCPServer.server_bind(self)  # its child would ask DNS for a name that nobody reads
@@ -71,7 +83,7 @@ class HealthServer:
             self._server = Server((host, port), Handler)
         except OSError as e:
             raise UserError(
-                f"the health port cannot be opened: {e}", f"{host}:{port}", "choose another one, or 0 for a free one"
+                f"the health port cannot be opened: {e}", joined(host, port), "choose another one, or 0 for a free one"
             ) from e
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]

@@ -14,6 +14,7 @@ from schemas.record import Record
 from schemas.rollout import RolloutCompleted, RolloutRequested
 from schemas.verification import VerificationVerdict
 from services.runtime.causes import Causes
+from services.runtime.plan import Claim, claim, contradiction
 
 T = TypeVar("T")
 TRAINED = "trained"
@@ -40,6 +41,9 @@ class _Trial:
     plan: tuple[object, ...] | None = None
     completed: bool = False  # its last attempt
     verdicts: set[str] = field(default_factory=set)
+    rewards: set[float | None] = field(default_factory=set)
+    asked: RolloutRequested | None = None
+    claims: set[Claim] = field(default_factory=set)
 
 
 @dataclass
@@ -97,10 +101,15 @@ class Ledger:
         if isinstance(record, RolloutRequested):
             self._requested(record)
         elif isinstance(record, RolloutCompleted):
-            self._trials[record.trial_id].completed |= record.final_attempt
+            trial = self._trials[record.trial_id]
+            trial.completed |= record.final_attempt
+            trial.claims.add(claim(record))
         elif isinstance(record, VerificationVerdict):
+            trial = self._trials[record.trial_id]
+            trial.claims.add(claim(record))
             if record.verdict in FINAL:
-                self._trials[record.trial_id].verdicts.add(record.verdict)
+                trial.verdicts.add(record.verdict)
+                trial.rewards.add(record.reward)
         elif isinstance(record, GroupClosed):
             self._groups[record.group_id].closures.append(record)
         elif isinstance(record, GroupAdmission):
@@ -115,6 +124,7 @@ class Ledger:
         plan = tuple(getattr(record, f.name) for f in dataclasses.fields(record) if f.name != "requested_ms")
         if trial.plan is None:
             trial.plan, trial.group_id, trial.split = plan, record.group_id, record.split
+            trial.asked = record
             self._members[record.group_id].append(record.trial_id)
         elif trial.plan == plan:
             self._repeats["rollout.requested"] += 1
@@ -128,6 +138,7 @@ class Ledger:
         notes = [f"{count} repeated records on {topic}" for topic, count in sorted(self._repeats.items())]
         problems += self._strangers()
         problems += [f"{what}: {_names(trials)}" for what, trials in self._causes.missing()]
+        problems += self._lies()
         for group_id, group in self._groups.items():
             problems += _contradictions(group_id, group, self._members.get(group_id, []), self._trials)
             notes += _repeated(group_id, group)
@@ -155,6 +166,15 @@ class Ledger:
         groups = [group_id for group_id in self._groups if group_id not in self._members]
         if groups:
             yield f"closed, decided or trained on, but never requested: {_names(groups)}"
+
+    def _lies(self) -> Iterator[str]:
+        """Completions and verdicts that cannot be what became of their requests."""
+        for trial_id, trial in self._trials.items():
+            if trial.asked is None:
+                continue
+            for said in sorted(trial.claims):
+                if (why := contradiction(trial.asked, said)) is not None:
+                    yield f"{trial_id}: its {said.by} record says {why}"
 
     def _fates(self, trial_id: str, trial: _Trial) -> set[str]:
         group = self._groups.get(trial.group_id)
@@ -231,6 +251,8 @@ def _closure_problems(closure: GroupClosed, members: list[str], trials: dict[str
         said = trials[trial_id].verdicts if trial_id in trials else set()
         if verdict in FINAL and verdict not in said:
             yield f"{trial_id} was closed as {verdict}, which no verdict says ({', '.join(sorted(said)) or 'none'})"
+        if reward is not None and verdict in said and reward not in trials[trial_id].rewards:
+            yield f"{trial_id} was closed with reward {reward:g}, which no verdict says"
         if reward is not None and verdict not in ("pass", "fail"):
             yield f"{trial_id} has a reward ({reward:g}) without a pass or a fail ({verdict})"
 

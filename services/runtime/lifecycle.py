@@ -8,6 +8,7 @@ import socket
 import threading
 from pathlib import Path
 
+from services.runtime.address import host_and_port
 from services.runtime.logs import Log
 
 EXIT_OK = 0
@@ -43,12 +44,12 @@ def write_ready_file(path: Path, port: int, over: bool = False) -> None:
 
 def reachable(bootstrap: str, timeout_s: float = 1.0) -> bool:
     """Whether any bootstrap address accepts a connection; asked before a client is made, since a client that cannot
-    connect leaves its thread behind."""
-    for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":")
+    connect leaves its thread behind. Raises UserError for what is no address: waiting would never end."""
+    parts = [part for part in bootstrap.split(",") if part.strip()]
+    for host, port in [host_and_port(part, "kafka.bootstrap") for part in parts]:
         try:
-            with socket.create_connection((host, int(port)), timeout_s):
+            with socket.create_connection((host, port), timeout_s):
                 return True
-        except (OSError, ValueError):
+        except OSError:
             continue
     return False

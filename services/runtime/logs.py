@@ -52,7 +52,7 @@ class Log:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         entry = {"at": at, "level": level, **self._base, "event": event, **fields}
         try:
-            line = json.dumps(entry, default=str, ensure_ascii=False)
+            line = json.dumps(entry, default=str)
             with self._lock:
                 self._stream.write(line + "\n")
                 self._stream.flush()

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from services.runtime import lifecycle
+from services.runtime.address import joined
 from services.runtime.clock import Clock, SystemClock
 from services.runtime.health import LOOPBACK, HealthServer
 from services.runtime.logs import Log
@@ -143,7 +144,7 @@ class ServiceProcess:
             lifecycle.write_ready_file(self._ready_file, self.health.port)
         self.log.info(
             "starting", version=_version(), pid=os.getpid(),
-            python=sys.version.split()[0], health=f"{host}:{self.health.port}",
+            python=sys.version.split()[0], health=joined(host, self.health.port),
         )  # fmt: skip
 
     def _scrape(self) -> bytes:

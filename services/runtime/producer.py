@@ -26,8 +26,16 @@ _FOREVER_MS = 2**31 - 1
 _CORK_RECORDS = 64
 
 
+_ENVELOPE_BYTES = 64 * 1024
+"""What key, headers and the batch around a record may take of its topic's largest message."""
+
+
 class BrokenOutput(RuntimeError):
-    """The core made an output that breaks the contract: a bug of the service, never of its input."""
+    """The core made an output that breaks the contract. `key`: of the record, which its causes have too."""
+
+    def __init__(self, what: str, key: bytes) -> None:
+        super().__init__(what)
+        self.key = key
 
 
 def make_producer(
@@ -112,29 +120,24 @@ class Outbox:
         self._waiting: list[tuple[Encoded, _Receipt]] = []
         self._corked = 0
 
-    def send(self, outputs: Sequence[Output], acknowledged: Callable[[], None]) -> None:
-        """Encode all outputs, then send all; `acknowledged` runs once the broker has every one of them.
-
-        Raises BrokenOutput before anything was sent when one of them breaks its contract.
-        """
-        self._send([self._encode(output) for output in outputs], acknowledged)
+    def encode(self, outputs: Sequence[Output]) -> list[Encoded]:
+        """All outputs as they go out. Raises BrokenOutput when one of them breaks its contract."""
+        return [self._encode(output) for output in outputs]
 
     def _encode(self, output: Output) -> Encoded:
         topic: Topic = output.topic
         record = output.record
+        key = str(getattr(record, topic.key, "")).encode(errors="replace")
         if type(record) is not topic.record:
-            raise BrokenOutput(f"{type(record).__name__} does not belong on {topic.name} ({topic.record.__name__})")
+            raise BrokenOutput(f"{type(record).__name__} does not belong on {topic.name}", key)
         try:
-            value = codec.encode(record, topic.max_bytes)
+            value = codec.encode(record, topic.max_bytes - _ENVELOPE_BYTES)
         except codec.ContractViolation as e:
-            raise BrokenOutput(f"an output for {topic.name} breaks the contract: {e}") from e
-        return Encoded(topic.name, getattr(record, topic.key).encode(), value, codec.headers(record, self._extra))
+            raise BrokenOutput(f"an output for {topic.name} breaks the contract: {e}", key) from e
+        return Encoded(topic.name, key, value, codec.headers(record, self._extra))
 
-    def send_raw(self, record: Encoded, acknowledged: Callable[[], None]) -> None:
-        """Send bytes as they are (dead letters)."""
-        self._send([record], acknowledged)
-
-    def _send(self, encoded: Sequence[Encoded], acknowledged: Callable[[], None]) -> None:
+    def send(self, encoded: Sequence[Encoded], acknowledged: Callable[[], None]) -> None:
+        """Send all; `acknowledged` runs once the broker has every one of them."""
         with self._condition:
             receipt = _Receipt(len(encoded), self._era, acknowledged)
             self._of_era[self._era] += len(encoded)

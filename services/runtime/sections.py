@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+LARGEST = 2**50
+"""No count, size in bytes or time in seconds of a run is larger."""
 
 
 class Section(BaseModel):
     """A table of the TOML file; an unknown key is an error, since a misspelt setting would be silently ignored."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _sane(self) -> Self:
+        for name, value in self:
+            if isinstance(value, int | float) and name != "seed" and abs(value) > LARGEST:
+                raise ValueError(f"{name} = {value:g} is more than any run can mean")
+        return self
 
 
 class Kafka(Section):
@@ -18,10 +28,10 @@ class Kafka(Section):
 
     bootstrap: str = ""
     partitions: int = Field(4, ge=1, le=1024, description="count of every grouped topic")
-    replication: int = Field(1, ge=1)
+    replication: int = Field(1, ge=1, le=32_767)
     min_in_sync: int = Field(0, ge=0, description="copies that an acknowledgement promises; 0: all but one")
     compression: Literal["none", "zstd", "lz4"] = "zstd"
-    session_timeout_ms: int = Field(6_000, ge=1_000)
+    session_timeout_ms: int = Field(6_000, ge=1_000, le=3_600_000)
     tls: bool = Field(False, description="speak TLS; without ca_file the system's authorities are trusted")
     ca_file: str = ""
     cert_file: str = Field("", description="this client's certificate, with key_file, where the cluster asks for one")
@@ -65,7 +75,8 @@ class Runtime(Section):
     unacknowledged_bytes: int = Field(64 * 1024 * 1024, ge=1024)
     dead_letters_in_a_row: int = Field(20, ge=0, description="more than this many stop the service")
     dead_letter_ratio: float = Field(0.1, ge=0, le=1)
-    crash_tries: int = Field(3, ge=1, description="crashes on one record before it is dead-lettered")
+    crash_tries: int = Field(1, ge=1, description="crashes on account of one record before it is dead-lettered")
+    death_tries: int = Field(3, ge=1, description="deaths while one candidate was checked before it is `unknown`")
     stuck_s: float = Field(120.0, gt=0, description="liveness fails when the loop has not turned for this long")
     start_s: float = Field(1800.0, gt=0, description="the same for one step of a start, such as reading a checkpoint")
     prepared_s: float = Field(21_600.0, gt=0, description="how long a service waits for the run to be prepared")
@@ -81,7 +92,8 @@ class Runtime(Section):
 
 
 class Store(Section):
-    """Object storage: `file:///path` or `s3://bucket/prefix` (then endpoint and keys)."""
+    """Object storage: `file:///path`, `file:folder` (beside the file that says so), or `s3://bucket/prefix`, which
+    takes endpoint and keys."""
 
     url: str = ""
     endpoint: str = ""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from schemas import codec
+from schemas.metadata import unpacked_bytes
 
+MAX_UNPACKED = 256 * 1024 * 1024
+"""Bytes: the recorder closes a segment at 32 MiB of records at the latest, and one of them may be large."""
+MAX_ITEMS = 4_000_000
 _SCHEMA = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),
@@ -55,13 +60,35 @@ def pack(records: Sequence[Raw]) -> bytes:
 
 
 def unpack(segment: bytes) -> Iterator[Raw]:
-    """The records of a segment. Raises codec.ContractViolation for bytes that are none."""
+    """The records of a segment. Raises codec.ContractViolation for bytes that are none, or that unpack to more than any
+    segment holds: what they claim is added up before anything is opened."""
     try:
-        table = pa.ipc.open_stream(segment).read_all()
-        if table.schema != _SCHEMA:
-            raise codec.ContractViolation("segment", "another schema")
-        columns = [column.to_pylist() for column in table.columns]
-    except (pa.ArrowInvalid, OSError) as e:
+        batch = _batch(segment)
+        batch.validate(full=True)
+        columns = [column.to_pylist() for column in batch.columns]
+    except (pa.ArrowException, OSError, ValueError, StopIteration, struct.error) as e:
+        if isinstance(e, codec.ContractViolation):
+            raise
         raise codec.ContractViolation("segment", f"not an archived segment: {e}") from e
     for offset, timestamp, key, value, names, values in zip(*columns, strict=True):
+        if len(names) != len(values):
+            raise codec.ContractViolation("segment", f"{len(names)} header names and {len(values)} values")
         yield Raw(offset, timestamp, key, value, tuple(zip(names, values, strict=True)))
+
+
+def _batch(segment: bytes) -> pa.RecordBatch:
+    messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(segment))
+    schema = pa.ipc.read_schema(messages.read_next_message())
+    if schema != _SCHEMA:
+        raise codec.ContractViolation("segment", "another schema")
+    message = messages.read_next_message()
+    if message.type != "record batch" or next(iter(messages), None) is not None:
+        raise codec.ContractViolation("segment", "not exactly one record batch")
+    size = unpacked_bytes(message.metadata.to_pybytes(), memoryview(message.body))
+    if size > MAX_UNPACKED:
+        raise codec.ContractViolation("segment", f"it would unpack to {size} bytes, over {MAX_UNPACKED}")
+    batch = pa.ipc.read_record_batch(message, schema)
+    items = max(batch.num_rows, *(len(column.values) for column in batch.columns[4:]))
+    if items > MAX_ITEMS:
+        raise codec.ContractViolation("segment", f"{items} records or headers, over {MAX_ITEMS}")
+    return batch

@@ -14,12 +14,12 @@ Who reads and writes which of these: `services.runtime.store_rights`.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Protocol
-from urllib.parse import urlsplit
+from typing import IO, Any, Protocol
 
 from services.runtime.errors import UserError
 from services.runtime.settings import RunSettings, Store
@@ -129,28 +129,67 @@ class ContentAddressed:
         return data
 
 
+def file_url(folder: Path) -> str:
+    """The URL of the store in a folder. Its path stands there as it is: no character of it means anything else."""
+    return f"file://{folder.resolve()}"
+
+
+def place_of(url: str) -> tuple[str, str]:
+    """("file", absolute path) or ("s3", bucket/prefix) of a store's URL. Raises UserError for another form.
+
+    All that follows the two slashes is the place, letter for letter: `#`, `%` and `?` are part of names.
+    """
+    kind, _, place = url.partition("://")
+    if kind == "file" and place.startswith("/") and "\0" not in place:
+        return kind, place
+    if kind == "s3" and place.split("/")[0]:
+        return kind, place
+    raise UserError(f"{url!r} is no object store", "store.url", "use file:///absolute/folder or s3://bucket/prefix")
+
+
+class _Bounded(io.BytesIO):
+    """Takes no more than `most` bytes."""
+
+    def __init__(self, key: str, most: int) -> None:
+        super().__init__()
+        self._key = key
+        self._most = most
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > self._most:
+            raise CorruptObject(f"object {self._key} has more than {self._most} bytes")
+        return super().write(data)
+
+
+def get_bounded(store: ObjectStore, key: str, most: int, digest: str | None = None) -> bytes:
+    """An object of which nobody knows how large it is, read no further than `most` bytes; `digest`: hexadecimal
+    SHA-256 that it must have. Raises CorruptObject, MissingObject, ValueError for what is no key."""
+    out = _Bounded(key, most)
+    if (found := store.get_into(checked_key(key), out)) != (digest or found):
+        raise CorruptObject(f"object {key} in {store} is damaged: it does not hold what its name promises")
+    return out.getvalue()
+
+
 def principal() -> str:
     """As whom a command logs in: whoever owns the run, or the service in whose container it is called."""
     return os.environ.get("ROLLSTREAM_PRINCIPAL") or "operator"
 
 
-def open_store(settings: Store, service: str = "", *, create: bool = False) -> ObjectStore:
-    """The store of `settings.url`, with the login of `service` (else `principal`); `create` makes a missing bucket.
+def open_store(settings: Store, service: str = "", *, create: bool = False, read_only: bool = False) -> ObjectStore:
+    """The store of `settings.url`, with the login of `service` (else `principal`); `create` makes a missing bucket,
+    `read_only` touches nothing where a look at a folder would make and sweep its place for new objects.
 
     Raises UserError for an unknown form, a missing bucket, refused credentials; StoreUnavailable when nobody answers.
     """
-    parts = urlsplit(settings.url)
-    if parts.scheme == "file" and parts.path and not parts.netloc:
+    kind, place = place_of(settings.url)
+    if kind == "file":
         from services.runtime.store_local import LocalStore
 
-        return LocalStore(Path(parts.path))
-    if parts.scheme == "s3" and parts.netloc:
-        from services.runtime.store_s3 import S3Store
+        return LocalStore(Path(place), read_only=read_only)
+    from services.runtime.store_s3 import S3Store
 
-        return S3Store(login(settings, service or principal()), parts.netloc, parts.path.strip("/"), create=create)
-    raise UserError(
-        f"{settings.url!r} is no object store", "store.url", "use file:///absolute/folder or s3://bucket/prefix"
-    )
+    bucket, _, prefix = place.partition("/")
+    return S3Store(login(settings, service or principal()), bucket, prefix.strip("/"), create=create)
 
 
 def hidden_section(settings: RunSettings) -> Store:
@@ -158,10 +197,10 @@ def hidden_section(settings: RunSettings) -> Store:
     return settings.hidden_store if settings.hidden_store.url else settings.store
 
 
-def open_hidden(settings: RunSettings, service: str = "") -> ObjectStore:
+def open_hidden(settings: RunSettings, service: str = "", *, read_only: bool = False) -> ObjectStore:
     """The store that holds `tasks/<digest>/hidden.json`. Only the verifier, and whoever prepares or copies a run, opens
     it; the other services are not given its login. Raises as open_store does."""
-    return open_store(hidden_section(settings), service)
+    return open_store(hidden_section(settings), service, read_only=read_only)
 
 
 def login(settings: Store, service: str) -> Store:

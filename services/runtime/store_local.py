@@ -7,12 +7,12 @@ import errno
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from services.runtime.errors import UserError
+from services.runtime.scratch import locked_file, sweep_files
 from services.runtime.store import ContentAddressed, MissingObject, StoreFull, StoreUnavailable, checked_key
 
 _TEMPORARY = ".incoming"
@@ -23,28 +23,24 @@ _AWAY = {errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDO
 
 class LocalStore(ContentAddressed):
     """Objects are files under `root`. `fsync` False trades safety against a power cut for speed; a crash of the
-    process alone never loses or tears an object either way."""
+    process alone never loses or tears an object either way. `read_only`: nothing is made, the folder is as it is."""
 
-    def __init__(self, root: Path, *, fsync: bool = True) -> None:
+    def __init__(self, root: Path, *, fsync: bool = True, read_only: bool = False) -> None:
         self._root = root
         self._fsync = fsync
+        self._read_only = read_only
+        if read_only:
+            return
         try:
             (root / _TEMPORARY).mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise UserError(
                 f"the object store folder cannot be made: {e}", str(root), "choose another store.url"
             ) from e
-        self._sweep()
+        sweep_files(root / _TEMPORARY)  # those of processes that died
 
     def __str__(self) -> str:
         return f"file://{self._root}"
-
-    def _sweep(self) -> None:
-        """Remove temporary files of processes that died, which nobody else can still be writing."""
-        for path in (self._root / _TEMPORARY).iterdir():
-            owner = path.name.partition("-")[0]
-            if owner.isdigit() and not _alive(int(owner)):
-                path.unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
         return self._root / checked_key(key)
@@ -72,11 +68,11 @@ class LocalStore(ContentAddressed):
         return True
 
     @contextlib.contextmanager
-    def _written(self, data: bytes | Path, key: str) -> Iterator[str]:
+    def _written(self, data: bytes | Path, key: str) -> Iterator[Path]:
         """The data as a complete temporary file, gone afterwards. ENOSPC anywhere inside becomes StoreFull."""
-        temporary = ""
+        temporary: Path | None = None
         try:
-            fd, temporary = tempfile.mkstemp(prefix=f"{os.getpid()}-", dir=self._root / _TEMPORARY)
+            fd, temporary = locked_file(self._root / _TEMPORARY)
             with os.fdopen(fd, "wb") as out:
                 if isinstance(data, bytes):
                     out.write(data)
@@ -87,12 +83,12 @@ class LocalStore(ContentAddressed):
                 os.fchmod(out.fileno(), 0o644)
                 if self._fsync:
                     os.fsync(out.fileno())
-            yield temporary
+                yield temporary  # still open: closed, it is nobody's
         except OSError as e:
             raise self._told(e, f"object {key} cannot be written") from e
         finally:
             if temporary:
-                Path(temporary).unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
 
     def _told(self, e: OSError, what: str) -> OSError | UserError:
         """The error as a person or a waiting job needs it; as it is where it says nothing of the store."""
@@ -110,7 +106,7 @@ class LocalStore(ContentAddressed):
     @property
     def _is_there(self) -> bool:
         """Whether the store's own folder is: one that was unmounted holds no objects, and lost none."""
-        return (self._root / _TEMPORARY).is_dir()
+        return (self._root if self._read_only else self._root / _TEMPORARY).is_dir()
 
     def _absent(self, key: str) -> Exception:
         gone = FileNotFoundError(errno.ENOENT, "the store's folder is gone")
@@ -175,13 +171,3 @@ class LocalStore(ContentAddressed):
     def delete(self, key: str) -> None:
         """See ObjectStore."""
         self._path(key).unlink(missing_ok=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

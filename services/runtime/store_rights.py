@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from services.runtime.errors import UserError
 from services.runtime.settings import HIDDEN_READERS, RunSettings
-from services.runtime.store import hidden_section
+from services.runtime.store import hidden_section, place_of
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,12 @@ def policies(settings: RunSettings, principal: Callable[[str], str] = lambda use
 
 
 def _place(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    if parts.scheme != "s3" or not parts.netloc:
+    kind, place = place_of(url)
+    bucket, _, prefix = place.partition("/")
+    prefix = prefix.strip("/")
+    if kind != "s3" or set(prefix) & set("*?$"):  # a policy reads these as patterns
         raise UserError(f"{url!r} is no bucket", "store.url, hidden_store.url", "use s3://bucket/prefix")
-    prefix = parts.path.strip("/")
-    return parts.netloc, f"{prefix}/" if prefix else ""
+    return bucket, f"{prefix}/" if prefix else ""
 
 
 def _policy(bucket: str, prefix: str, users: dict[str, str], rights: dict[str, Rights]) -> dict[str, Any]:

@@ -21,20 +21,20 @@ class Window:
     __slots__ = ("_delivered", "_next", "_taken", "_unfinished", "committed", "start")
 
     def __init__(self) -> None:
-        self._unfinished: OrderedDict[int, int] = OrderedDict()  # offset -> how many were delivered before it
+        self._unfinished: OrderedDict[int, tuple[int, bytes | None]] = OrderedDict()  # offset -> delivered before, key
         self._delivered = 0
         self._next: int | None = None
         self._taken: int | None = None
         self.start: int | None = None
         self.committed: int | None = None
 
-    def deliver(self, position: Position) -> bool:
+    def deliver(self, position: Position, key: bytes | None = None) -> bool:
         """Note a record as handed out; False for one at or below the last (a repeat), which changes nothing."""
         if self._next is not None and position.offset < self._next:
             return False
         if self.start is None:
             self.start = position.offset
-        self._unfinished[position.offset] = self._delivered
+        self._unfinished[position.offset] = self._delivered, key
         self._delivered += 1
         self._next = position.next_offset
         return True
@@ -62,10 +62,19 @@ class Window:
     def unfinished(self) -> int:
         return len(self._unfinished)
 
+    def answer(self, offset: int) -> None:
+        """Note that a record waits for nothing but acknowledgements: it causes no more outputs."""
+        if offset in self._unfinished:
+            self._unfinished[offset] = self._unfinished[offset][0], None
+
+    def unfinished_of(self, key: bytes) -> list[int]:
+        """Offsets of the records with this key that are not answered."""
+        return [offset for offset, (_, own) in self._unfinished.items() if own == key]
+
     @property
     def width(self) -> int:
         """Records delivered since the lowest unfinished one: what would be read again after a crash."""
-        return self._delivered - next(iter(self._unfinished.values())) if self._unfinished else 0
+        return self._delivered - next(iter(self._unfinished.values()))[0] if self._unfinished else 0
 
 
 class Watermarks:
@@ -87,11 +96,17 @@ class Watermarks:
             for key in partitions:
                 self._windows.pop(key, None)
 
-    def deliver(self, position: Position) -> bool:
+    def deliver(self, position: Position, key: bytes | None = None) -> bool:
         """Note a record as handed out; False when its partition is not owned or the record is a repeat."""
         with self._lock:
             window = self._windows.get(position[:2])
-            return window is not None and window.deliver(position)
+            return window is not None and window.deliver(position, key)
+
+    def unfinished_of(self, key: bytes) -> list[Position]:
+        """Where the records with this key stand that are not answered."""
+        with self._lock:
+            found = [(place, window.unfinished_of(key)) for place, window in self._windows.items()]
+        return [Position(*place, offset) for place, offsets in found for offset in offsets]
 
     def take(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Note the first record of each partition that was read just now."""
@@ -108,10 +123,16 @@ class Watermarks:
             return window is not None and window.start == position.offset
 
     def resolve(self, positions: Iterable[Position]) -> list[tuple[Window, int]]:
-        """The windows that own these positions now, so that a later ownership is not finished by an old result."""
+        """The windows that own these positions now, so that a later ownership is not finished by an old result.
+
+        From here on the records wait for acknowledgements only.
+        """
         with self._lock:
             found = ((self._windows.get(p[:2]), p.offset) for p in positions)
-            return [(window, offset) for window, offset in found if window is not None]
+            owned = [(window, offset) for window, offset in found if window is not None]
+            for window, offset in owned:
+                window.answer(offset)
+            return owned
 
     def finish(self, resolved: Iterable[tuple[Window, int]]) -> None:
         """Note records as finished."""

@@ -21,7 +21,7 @@ from schemas.topics import ROLLOUT_COMPLETED, ROLLOUT_INVOCATION, SANDBOX_COMMAN
 from services.agent.engine import EngineRequest, EngineSample
 from services.agent.harness import Harness
 from services.runtime.clock import Clock
-from services.runtime.core import BaseCore, Effects, Job, Message, Output
+from services.runtime.core import BaseCore, Effects, Job, Message, Output, on_account_of
 from services.runtime.logs import Log
 from services.runtime.settings import RunSettings
 from services.sampler.facts import Pending, Trial, echo
@@ -33,6 +33,8 @@ from services.sampler.trial import Attempt, Finish, Limits, Operate, Sample, end
 
 ORPHAN_S = 60.0
 """Seconds for which records are kept whose request has not been read (topics are not read in one order)."""
+UNKNOWN_S = 600.0
+"""Seconds for which a trial waits for news of the version that it was asked for under."""
 ECHO_TRIES = 4
 """A record of our own that was sent this often and never came back fails its attempt."""
 INLINE_DIFF_BYTES = 256 * 1024
@@ -140,6 +142,7 @@ class SamplerCore(BaseCore):
         for trial in list(self._active.values()):
             effects += self._check_deadline(trial, now_s, now_ms)
         effects += self._drop_orphans(now_s)
+        effects += self._give_up(now_s, now_ms)
         for ledger in self._ledgers.values():
             effects.done += ledger.release(now_s)
         return self._go_on(effects, now_ms)
@@ -222,6 +225,18 @@ class SamplerCore(BaseCore):
                 effects.done += trial.positions + trial.ends
         return effects
 
+    def _give_up(self, now_s: float, now_ms: int) -> Effects:
+        """End trials that wait for a version of which the gate has never said a word: dispatch asks for none such."""
+        effects = Effects()
+        for trial in [t for t in self._trials.values() if t.requested is not None and t.id not in self._active]:
+            assert trial.requested is not None
+            version = trial.requested.policy_version
+            if trial.partition in self._live and now_s - trial.seen_s > UNKNOWN_S and not self._policies.knows(version):
+                self._active[trial.id] = trial
+                why = f"version {version} was never decided on"
+                effects += self._emit_end(trial, Finish(end_id(trial.id, trial.number), "engine", why), now_ms)
+        return effects
+
     def _close(self, trial: Trial) -> Effects:
         del self._trials[trial.id]
         self._active.pop(trial.id, None)
@@ -279,6 +294,10 @@ class SamplerCore(BaseCore):
 
     def _advance(self, trial: Trial, now_ms: int) -> Effects:
         """Feed what the log holds until something is needed that it does not, and ask for that once."""
+        with on_account_of([*trial.positions, *trial.ends]):
+            return self._next(trial, now_ms)
+
+    def _next(self, trial: Trial, now_ms: int) -> Effects:
         while True:
             if trial.final:
                 return self._close(trial)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
-from pathlib import Path
 
 from prometheus_client import Counter, Gauge
 
@@ -17,6 +15,7 @@ from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.errors import UserError
 from services.runtime.loop import run_service
 from services.runtime.process import ServiceProcess
+from services.runtime.scratch import Scratch
 from services.runtime.settings import RunSettings
 from services.runtime.store import CorruptObject, MissingObject, ObjectStore
 from services.sampler.core import Ports, SamplerCore
@@ -31,9 +30,9 @@ SPEC = ServiceSpec(
 
 def fetched_harness(store: ObjectStore, manifest: Manifest) -> Harness:
     """The harness of a checkpoint, without its weights."""
-    with tempfile.TemporaryDirectory(prefix="harness-") as name:
-        fetch_checkpoint(store, manifest, Path(name), [HARNESS_FILE, TOKENIZER_FILE])
-        return Harness.load(Path(name))
+    with Scratch("harness") as folder:
+        fetch_checkpoint(store, manifest, folder, [HARNESS_FILE, TOKENIZER_FILE])
+        return Harness.load(folder)
 
 
 def synthetic_engine(context: ServiceContext) -> Engine:
@@ -117,8 +116,7 @@ class Sampler:
     def _load(self, decision: PolicyGate) -> Harness:
         store = self._context.store
         manifest = load_manifest(store, decision.manifest_uri, decision.manifest_digest)
-        with tempfile.TemporaryDirectory(prefix="policy-") as name:
-            folder = Path(name)
+        with Scratch("policy") as folder:
             names = manifest.policy_files if self._weights_read else [HARNESS_FILE, TOKENIZER_FILE]
             fetch_checkpoint(store, manifest, folder, names)
             self._engine.load(decision.policy_version, folder)

@@ -21,6 +21,10 @@ class Policies:
         """The gate spoke; its last word about a version counts."""
         self._decisions[decision.policy_version] = decision
 
+    def knows(self, version: int) -> bool:
+        """Whether the gate has decided on this version or on a newer one."""
+        return any(decided >= version for decided in self._decisions)
+
     @property
     def target(self) -> PolicyGate | None:
         """The newest version that may collect data."""

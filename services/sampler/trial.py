@@ -12,6 +12,7 @@ import numpy as np
 from schemas.ids import invocation_id, operation_id
 from schemas.rollout import INFRA_STOPS, Invocation, RolloutCompleted, RolloutRequested, StopReason
 from schemas.sandbox import SandboxCommand, SandboxResult
+from schemas.topics import DAY_MS
 from services.agent.context import Appended, Command, ContextOverflow, TrialContext
 from services.agent.engine import EngineRequest, EngineSample, SamplingParams
 from services.agent.grammar import Malformed, Submit
@@ -80,6 +81,11 @@ def call_seed(seed: int, attempt: int, turn: int) -> int:
     return int.from_bytes(raw[:8], "little") >> 1
 
 
+def _span_ms(start_ms: int, end_ms: int) -> int:
+    """What passed between two times that others wrote: a day at most, and nothing where a clock was set back."""
+    return min(DAY_MS, max(0, end_ms - start_ms))
+
+
 def end_id(trial_id: str, attempt: int) -> str:
     """Names the end of an attempt among the things that a trial waits for; it is no id on the wire."""
     return f"{trial_id}.{attempt}.end"
@@ -139,8 +145,8 @@ class Attempt:
         versions = [v for v in (self.oldest_version, record.policy_version) if v >= 0]
         self.oldest_version = min(versions, default=-1)
         self.newest_version = max(self.newest_version, record.policy_version)
-        self.generation_ms += max(0, record.ended_ms - record.started_ms)
-        self._spent_ms += max(0, record.ended_ms - record.started_ms)
+        self.generation_ms += _span_ms(record.started_ms, record.ended_ms)
+        self._spent_ms += _span_ms(record.started_ms, record.ended_ms)
         self._last = record
         action = self.context.after_invocation(record.sampled_ids)
         if isinstance(action, Malformed):
@@ -164,8 +170,8 @@ class Attempt:
             self._operations.append(json.dumps([self.need.command.tool, self.need.command.arguments]))
         self.findings.update(record.findings or ())
         since = self._last.ended_ms if self._last else record.started_ms
-        self.tool_wait_ms += max(0, record.ended_ms - since)
-        self._spent_ms += max(0, record.ended_ms - record.started_ms)
+        self.tool_wait_ms += _span_ms(since, record.ended_ms)
+        self._spent_ms += _span_ms(record.started_ms, record.ended_ms)
         if self._stop is not None:
             self.need = Finish(end_id(self.requested.trial_id, self.number), self._stop, diff=record.diff)
         else:

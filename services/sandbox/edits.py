@@ -9,6 +9,9 @@ from typing import Any
 
 MAX_SOURCE_CHARS = 64 * 1024
 MAX_TEXT_CHARS = 8_192
+MAX_RAW_CHARS = 256 * 1024
+"""Of a command's arguments as JSON: two texts of which every character is escaped, and room."""
+_MAX_COUNTED = 9
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -18,6 +21,8 @@ class Refusal(Exception):
 
 def arguments(raw: str, allowed: Mapping[str, type]) -> dict[str, Any]:
     """Named arguments of a command. Raises Refusal for anything but an object of the allowed names and types."""
+    if len(raw) > MAX_RAW_CHARS:
+        raise Refusal(f"arguments longer than {MAX_RAW_CHARS} characters")
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError):
@@ -82,13 +87,14 @@ def replace_text(source: str, old: str, new: str) -> str:
     if found == 0:
         raise Refusal("old text is not in the source")
     if found > 1:
-        raise Refusal(f"old text occurs {found} times; give more of it")
+        more = f"more than {_MAX_COUNTED}" if found > _MAX_COUNTED else found
+        raise Refusal(f"old text occurs {more} times; give more of it")
     return _bounded(source.replace(old, new, 1))
 
 
 def _occurrences(source: str, old: str) -> int:
     count, at = 0, source.find(old)
-    while at >= 0:
+    while at >= 0 and count <= _MAX_COUNTED:
         count += 1
         at = source.find(old, at + 1)  # overlapping ones count: which of them was meant is not known
     return count

@@ -50,7 +50,8 @@ class PublicTasks:
 
 def limits(settings: Sandbox) -> Limits:
     """Jail bounds of the settings. RLIMIT_CPU is the last resort behind the timer of each run."""
-    return Limits(settings.memory_mb * MIB, settings.processes, cpu_s=max(60, int(settings.wall_s)))
+    cpu_s, printed = max(60, int(settings.wall_s)), 1024 * settings.print_kb
+    return Limits(settings.memory_mb * MIB, settings.processes, cpu_s=cpu_s, log_bytes=printed)
 
 
 def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:

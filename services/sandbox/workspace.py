@@ -14,16 +14,16 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
+from services.patch.render import render
 from services.runtime.jail import program
 from services.runtime.jail.limits import JailFault
 from services.runtime.jail.session import Program, Transcript
 from services.sandbox import checks, edits
 from services.sandbox.checks import Observation
-from services.sandbox.diff import render
 from services.sandbox.edits import Refusal
 from services.sandbox.pool import Pool
 from services.sandbox.reset import Warm
-from services.tasks.fixture import Fixture
+from services.tasks.fixture import Fixture, content_digest
 from services.watch import probes
 
 Edit = tuple[str, str]
@@ -100,7 +100,7 @@ class Known:
 
 
 def _key(fixture: Fixture, tree: Mapping[str, str]) -> tuple[str, str]:
-    return fixture.digest, render(fixture.base_tree, tree)
+    return fixture.digest, content_digest([[path, tree[path]] for path in sorted(tree)])
 
 
 class Operator:

@@ -45,5 +45,5 @@ def outcome_of(kind: str, text: str, comparator: str, classes: Iterable[ObjectCl
     if kind == RAISED:
         if not isinstance(value, values.ExceptionName):
             raise values.Undecodable("a raised exception is a name")
-        return Outcome(error=value.name, args_after=args_after)
+        return Outcome.raised(value.names, args_after)
     return Outcome(value=value, args_after=args_after)

@@ -27,7 +27,8 @@ class Bench:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
-        self._loaded: tuple[str, str] | None = None
+        self.loaded: tuple[str, str] | None = None
+        """Source and entry of the candidate that answers."""
 
     def __enter__(self) -> "Bench":
         return self
@@ -39,7 +40,7 @@ class Bench:
 
     def load(self, source: str, entry: str) -> str | None:
         """Import a candidate; the name of the exception that this raised, or None."""
-        self._loaded = (source, entry)
+        self.loaded = (source, entry)
         reply = self._ask("load " + values.dumps((entry, source)), WALL_SLACK_S)
         if reply == "ok":
             return None
@@ -47,15 +48,19 @@ class Bench:
 
     def ask(self, args: tuple[Any, ...], comparator: str, cpu_s: float) -> Outcome | None:
         """The outcome of one call, or None: it ran out of time, died, or answered with a foreign type."""
+        return self.ask_text(values.dumps(args), comparator, cpu_s)
+
+    def ask_text(self, args: str, comparator: str, cpu_s: float) -> Outcome | None:
+        """As `ask`, with the arguments as `values.dumps` writes them: for those who ask them again and again."""
         drain, after = int(comparators.drains(comparator)), int(comparators.wants_arguments(comparator))
-        reply = self._ask(f"call {cpu_s} {drain} {after} {values.dumps(args)}", cpu_s + WALL_SLACK_S)
+        reply = self._ask(f"call {cpu_s} {drain} {after} {args}", cpu_s + WALL_SLACK_S)
         if reply is None:
-            assert self._loaded is not None
-            self.load(*self._loaded)
+            assert self.loaded is not None
+            self.load(*self.loaded)
             return None
         word, _, text = reply.partition(" ")
         if word == "raised":
-            return Outcome(error=text)
+            return Outcome.raised(tuple(text.split("+")))
         if word != "value":
             return None
         node, args_after = values.parse_json(text)

@@ -48,7 +48,7 @@ def _call(values: dict[str, Any], function: Any, request: str) -> str:
     except values["Unencodable"] as error:
         return "silent " + str(error)[:80].replace("\n", " ")
     except BaseException as error:
-        return f"raised {values['exception_name'](error)}"
+        return "raised " + "+".join(values["exception_names"](error))
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ CONFIDENCE = 0.95
 MIN_KILL_RATE = 0.9
 RUNTIME_MARGIN = 3.0
 """The 99th percentile of a reference run's CPU time times this must stay below the limit of a run."""
+LIVING_NAMED = 8
 _DERIVED = ("flake_bound", "confidence", "kill_rate")
 
 State = Literal["certified", "quarantined"]
@@ -87,13 +88,34 @@ class Mutants:
 
 
 @dataclass(frozen=True)
+class DomainMutants:
+    """Programs that are right for a part of the domain only (services/tasks/domain_mutants.py), of `made` in all.
+
+    `killed`: no `trials` check runs let one through but with a probability of `survival` at most (at `CONFIDENCE`).
+    `equivalent`: no input of the domain that was found tells them from the reference; `undecided`: nobody could ask.
+    `living` names those that live, up to `LIVING_NAMED` of `alive`, each with an input that would kill it.
+    """
+
+    made: int = 0
+    killed: int = 0
+    equivalent: int = 0
+    undecided: int = 0
+    alive: int = 0
+    living: tuple[str, ...] = ()
+    survival: float = 0.0
+    trials: int = 0
+    method: str = ""
+
+
+@dataclass(frozen=True)
 class Pool:
     """Evidence about one judging key, by one verifier on one backend.
 
     `reference` are runs of the reference by load ("idle", "2x": twice as many busy processes as CPUs). `forgeries` are
     the verdicts on programs that try to be judged right without an answer (services/tasks/forgeries.py): right is
     rejected. `cpu_p99_s` and `cpu_limit_s` are CPU seconds of a whole run; None where nothing measured them. `seed` is
-    what all trial seeds were derived from. `made_at` is an ISO date and time in UTC.
+    what all trial seeds were derived from. `made_at` is an ISO date and time in UTC. `domain` is None in certificates
+    from before domain mutants were tried.
     """
 
     key: str
@@ -107,6 +129,7 @@ class Pool:
     verifier_digest: str
     backend: str
     made_at: str
+    domain: DomainMutants | None = None
 
     @property
     def runs(self) -> Tally:
@@ -129,6 +152,8 @@ class Pool:
             found.append("no mutant of the reference was tried")
         if self.mutants.kill_rate < MIN_KILL_RATE:
             found.append(f"{self.mutants.kill_rate:.0%} of the mutants are killed, {MIN_KILL_RATE:.0%} are needed")
+        if self.domain is not None and self.domain.alive:
+            found.append(f"{self.domain.alive} of {self.domain.made} domain mutants live: {self.domain.living[0]}")
         if self.cpu_p99_s is not None and self.cpu_p99_s * RUNTIME_MARGIN >= self.cpu_limit_s:
             found.append(f"a run needs {self.cpu_p99_s:.2f} s of CPU, too near to its limit of {self.cpu_limit_s:g} s")
         return found
@@ -144,6 +169,9 @@ class Pool:
         out["reference"] = {load: [tally.runs, tally.right] for load, tally in self.reference.items()}
         out["forgeries"] = [self.forgeries.runs, self.forgeries.right]
         out["mutants"] = {**dataclasses.asdict(self.mutants), "spared": list(self.mutants.spared)}
+        del out["domain"]
+        if self.domain is not None:
+            out["domain"] = {**dataclasses.asdict(self.domain), "living": list(self.domain.living)}
         derived = (self.flake_bound, CONFIDENCE, self.mutants.kill_rate)
         return {**out, **dict(zip(_DERIVED, derived, strict=True))}
 
@@ -154,6 +182,8 @@ class Pool:
         fields["reference"] = {load: Tally(*counts) for load, counts in fields["reference"].items()}
         fields["forgeries"] = Tally(*fields["forgeries"])
         fields["mutants"] = Mutants(**{**fields["mutants"], "spared": tuple(fields["mutants"]["spared"])})
+        if "domain" in fields:
+            fields["domain"] = DomainMutants(**{**fields["domain"], "living": tuple(fields["domain"]["living"])})
         return cls(**fields)
 
 

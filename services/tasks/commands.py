@@ -1,14 +1,15 @@
 """The command line of task sets: `rollstream tasks list`, `show` and `check`."""
 
-import json
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from services.runtime.errors import UserError
+from services.runtime.screen import block, cell, console, grid, say, say_json
 from services.tasks import feedback, values
 from services.tasks.fixture import CheckSet, Fixture
 from services.tasks.quick_look import TRIALS, QuickLook
@@ -45,7 +46,7 @@ def list_tasks(
     ]
     if as_json:
         for fixture in chosen:
-            typer.echo(json.dumps(_summary(tasks, fixture)))
+            say_json(_summary(tasks, fixture))
     else:
         _print_table(tasks, chosen)
 
@@ -63,20 +64,15 @@ def _summary(tasks: TaskSet, fixture: Fixture) -> dict[str, str]:
 
 
 def _print_table(tasks: TaskSet, chosen: list[Fixture]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
+    table = grid((), (), box=None, pad_edge=False)
     for heading in ("task", "split", "the unrepaired code"):
         table.add_column(heading, no_wrap=heading != "the unrepaired code", overflow="ellipsis")
     for fixture in chosen:
-        table.add_row(fixture.task_id, tasks.split_of(fixture.task_id), Text(fixture.first_failure))
-    console = Console()
-    console.print(table)
+        table.add_row(*map(cell, (fixture.task_id, tasks.split_of(fixture.task_id), fixture.first_failure)))
+    console().print(table)
     counts = {name: sum(tasks.split_of(fixture.task_id) == name for fixture in chosen) for name in tasks.splits}
     shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    console.print(f"{len(chosen)} tasks ({shown or 'none'}), {len({fixture.problem for fixture in chosen})} functions")
+    say(f"{len(chosen)} tasks ({shown or 'none'}), {len({fixture.problem for fixture in chosen})} functions")
 
 
 @app.command("show")
@@ -84,27 +80,28 @@ def show_task(
     task_id: Annotated[str, typer.Argument(help="A task id as `list` prints it.")], source: Source = "catalogue"
 ) -> None:
     """Show the public half of one task: code, visible checks, tools, budgets, digests."""
-    from rich.console import Console
     from rich.syntax import Syntax
     from rich.text import Text
 
     tasks = load(source)
     fixture = _get(tasks, task_id, source)
-    console = Console()
-    console.print(
-        Text(f"{fixture.task_id}  ({tasks.split_of(task_id)}; kind of bug: {fixture.bug_kind})", style="bold")
-    )
+    screen = console()
+    head = f"{fixture.task_id}  ({tasks.split_of(task_id)}; kind of bug: {fixture.bug_kind})"
+    screen.print(Text(cell(head), style="bold"))
     for path, text in fixture.base_tree.items():
-        console.print(Text(path, style="dim"))
-        console.print(Syntax(text, "python", line_numbers=True, background_color="default"))
-    console.print(Text(fixture.first_failure))
+        screen.print(Text(cell(path), style="dim"))
+        screen.print(Syntax(block(text.expandtabs(4)), "python", line_numbers=True, background_color="default"))
+    if fixture.domain:
+        say(fixture.domain, lines=True)
+    say(fixture.first_failure)
     for example in fixture.public_checks:
-        console.print(Text(f"  {fixture.entry}({feedback.arguments(example.args)}) -> {_answer(example.expected)}"))
+        say(f"  {fixture.entry}({feedback.arguments(example.args)}) -> {_answer(example.expected)}")
     budgets = fixture.budgets
     editable = ", ".join(fixture.allowed_globs)
-    console.print(f"comparator {fixture.comparator}; tools {', '.join(fixture.tools)}; may edit {editable}")
-    console.print(f"budgets: {budgets.turns} turns, {budgets.tokens} tokens, {budgets.wall_s:g} s of wall clock")
-    console.print(f"fixture {fixture.digest}\nchecks  {fixture.check_digest}", highlight=False)
+    say(f"comparator {fixture.comparator}; tools {', '.join(fixture.tools)}; may edit {editable}")
+    say(f"budgets: {budgets.turns} turns, {budgets.tokens} tokens, {budgets.wall_s:g} s of wall clock")
+    say(f"fixture {fixture.digest}")
+    say(f"checks  {fixture.check_digest}")
 
 
 def _answer(expected: object) -> str:
@@ -120,7 +117,11 @@ def check_tasks(
     trials: Annotated[int, typer.Option(min=1, help="Seeded trials of every tree.")] = TRIALS,
     source: Source = "catalogue",
 ) -> None:
-    """A quick look without sandboxes: the reference passes, unrepaired and known-bad code fails. See also `certify`."""
+    """A quick look without sandboxes: the reference passes, unrepaired, known-bad and narrow programs fail.
+
+    Narrow ones (domain mutants) are right up to a size, a value, for one sign and the like: what lives is shown with an
+    input that would kill it. See also `certify`.
+    """
     if (task_id is None) is not everything:
         raise UserError("one task or all of them?", "rollstream tasks check", "name a task id, or give --all")
     tasks = load(source)
@@ -136,23 +137,33 @@ def check_tasks(
 
 
 def _look(checks: Iterable[CheckSet], trials: int) -> list[QuickLook]:
-    from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from services.tasks.bench import Bench
+    from services.tasks.certificates import judging_key
     from services.tasks.quick_look import look
+    from services.tasks.survival import Survey, survey
 
     waiting = list(checks)
+    surveys: dict[str, Survey] = {}
     began = time.monotonic()
     found: list[QuickLook] = []
-    columns = (TextColumn("looking"), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    console = Console(stderr=True)
-    hidden = not console.is_terminal
-    with Bench() as bench, Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+    columns = (
+        TextColumn("looking"),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeRemainingColumn(),
+    )
+    screen = console(error=True)
+    hidden = not screen.is_terminal
+    with Bench() as bench, Progress(*columns, console=screen, transient=True, disable=hidden) as progress:
         bar = progress.add_task("", total=len(waiting), visible=False)
         for check in waiting:
-            progress.update(bar, description=check.task_id, visible=time.monotonic() - began > _PATIENCE_S)
-            found.append(look(bench, check, trials))
+            progress.update(bar, description=cell(check.task_id, 60), visible=time.monotonic() - began > _PATIENCE_S)
+            key = judging_key(check)
+            if key not in surveys:
+                surveys[key] = survey(check)
+            found.append(replace(look(bench, check, trials), domain=surveys[key]))
             progress.advance(bar)
     return found
 
@@ -160,16 +171,28 @@ def _look(checks: Iterable[CheckSet], trials: int) -> list[QuickLook]:
 def _report(found: list[QuickLook], trials: int) -> None:
     for one in found:
         if not one.sound:
-            typer.echo(f"DEVIATES {one.task_id}: {one.deviation()}")
+            say(f"DEVIATES {one.task_id}: {one.deviation()}")
+        first = {living.mutant.kind: living for living in reversed(one.domain.living)}
+        for kind, living in reversed(first.items()):
+            more = sum(other.mutant.kind == kind for other in one.domain.living) - 1
+            say(f"  LIVES {living.told}" + (f"; {more} more of this kind" if more else ""))
     passed = sum(one.reference_passes for one in found)
     base = sum(one.kills[0] for one in found)
     known = [kills for one in found for kills in one.kills[1:]]
     asked = len(found) * trials
-    typer.echo(f"reference     passed {passed} of {asked} trials")
-    typer.echo(f"unrepaired    killed {base} of {asked} trials")
-    typer.echo(f"known-bad     killed {sum(known)} of {len(known) * trials} trials")
+    say(f"reference     passed {passed} of {asked} trials")
+    say(f"unrepaired    killed {base} of {asked} trials")
+    say(f"known-bad     killed {sum(known)} of {len(known) * trials} trials")
+    domains = [one.domain for one in found]
+    alive = sum(len(survey.living) for survey in domains)
+    killed, alike = sum(survey.killed for survey in domains), sum(survey.equivalent for survey in domains)
+    undecided = sum(survey.undecided for survey in domains)
+    say(
+        f"domain        killed {killed} of {killed + alive} domain mutants "
+        f"({alike} more are equivalent, {undecided} undecided)"
+    )
     sound = sum(one.sound for one in found)
-    typer.echo(f"{sound} of {len(found)} check sets are sound")
+    say(f"{sound} of {len(found)} check sets are sound")
 
 
 def load(source: str) -> TaskSet:
@@ -178,16 +201,9 @@ def load(source: str) -> TaskSet:
         from services.tasks.build import build_catalogue
 
         return build_catalogue()
-    from services.tasks.quixbugs import BadProgram, load_quixbugs
+    from services.tasks.quixbugs import load_quixbugs
 
-    try:
-        return load_quixbugs(Path(source))
-    except BadProgram as error:
-        raise UserError(
-            str(error), do="mend that line; the format is in services/tasks/quixbugs/importer.py"
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read tasks: {error}", source, 'give "catalogue" or a JSON-lines file') from error
+    return load_quixbugs(Path(source))
 
 
 def _get(tasks: TaskSet, task_id: str, source: str) -> Fixture:

@@ -5,11 +5,15 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from services.tasks import values
 
-BASES = ("exact", "sequence", "number", "multiset", "set", "abs", "rel", "predicate")
+BASES = ("exact", "sequence", "number", "multiset", "set", "abs", "rel", "close", "predicate")
+FLOOR = 1e-9
+"""What "close" forgives whatever the size of the expected float: no right program rounds to exactly nothing."""
+_TOLERANT = ("abs", "rel", "close")
 _FLAGS = ("args", "number", "sequence")
 
 
@@ -18,11 +22,18 @@ class Outcome:
     """What one call did: a returned `value`, or the type name of what it raised, and the arguments afterwards.
 
     `args_after` is None when nobody looked; it is compared only where the comparator says so ("…+args").
+    `also`: further types of what it raised, which `error` does not imply.
     """
 
     value: Any = None
     error: str | None = None
     args_after: tuple[Any, ...] | None = None
+    also: tuple[str, ...] = ()
+
+    @classmethod
+    def raised(cls, names: tuple[str, ...], args_after: tuple[Any, ...] | None = None) -> "Outcome":
+        """Of a call that raised an exception of these types (`values.exception_names`)."""
+        return cls(error=names[0], args_after=args_after, also=names[1:])
 
 
 @dataclass(frozen=True)
@@ -30,13 +41,15 @@ class Comparator:
     """A parsed comparator name: a base, then what is declared looser or looked at too.
 
     Bases: "exact"; "multiset" (order of the outermost container is free); "set" (order and repetition are free);
-    "abs:1e-9" and "rel:1e-9" (numbers of either kind within the tolerance, as items and as values of a dict);
+    "abs:1e-9" and "rel:1e-9" (numbers of either kind within the tolerance, as items and as values of a dict, but two
+    ints only when they are equal: nothing rounds them); "close:1e-4" (where a float is expected, a number of either
+    kind within that share of it, or within `FLOOR`; where an int is expected, as "exact");
     "predicate:NAME" (the problem's trusted predicate of that name says whether the answer is right).
     "sequence" and "number" are "exact+sequence" and "exact+number".
     "+sequence": list and tuple are one at every depth, generators are read out. "+number": ints and floats of equal
     value are one at every depth (2 is 2.0; True is neither). "+args": the arguments after the call are part of the
     contract, exact but for those two.
-    The exception that a call raises is part of every comparator: the same type name, or it is no answer.
+    The exception that a call raises is part of every comparator: one that `except` of the expected type takes.
     """
 
     base: str
@@ -50,7 +63,7 @@ class Comparator:
 @functools.lru_cache(maxsize=1024)
 def parse(name: str) -> Comparator:
     """Parse a comparator name. Raises ValueError naming what is wrong."""
-    head, *flags = name.split("+") if not name.startswith(("abs", "rel")) else _split_tolerance(name)
+    head, *flags = name.split("+") if not name.startswith(_TOLERANT) else _split_tolerance(name)
     base, _, detail = head.partition(":")
     if base not in BASES:
         raise ValueError(f"unknown comparator {name!r}; known: {', '.join(BASES)}")
@@ -61,9 +74,9 @@ def parse(name: str) -> Comparator:
         if not detail.isidentifier():
             raise ValueError(f"comparator {name!r}: a predicate is named by an identifier")
         return replace(found, predicate=detail)
-    if base not in ("abs", "rel"):
+    if base not in _TOLERANT:
         if detail:
-            raise ValueError(f"comparator {name!r}: only abs and rel take a tolerance")
+            raise ValueError(f"comparator {name!r}: only {', '.join(_TOLERANT)} take a tolerance")
         if base == "sequence":
             return replace(found, base="exact", sequence=True)
         return replace(found, base="exact", number=True) if base == "number" else found
@@ -108,7 +121,8 @@ def agree(name: str, expected: Outcome, got: Outcome, predicate: Callable[[Any],
             return False
         match.comparator = comparator
     if expected.error is not None or got.error is not None:
-        return expected.error == got.error
+        both = expected.error is not None and got.error is not None
+        return both and values.catches(str(expected.error), (str(got.error), *got.also))
     if comparator.base == "predicate":
         if predicate is None:
             raise ValueError(f"comparator {name!r} needs its predicate")
@@ -116,6 +130,21 @@ def agree(name: str, expected: Outcome, got: Outcome, predicate: Callable[[Any],
     if comparator.base in ("multiset", "set"):
         return match.unordered(expected.value, got.value)
     return match.whole(expected.value, got.value)
+
+
+def consistent(name: str, first: Outcome, again: Outcome) -> bool:
+    """Whether one program may give both answers to one question. Each is compared with what is expected by itself.
+
+    A choice that the contract leaves may be made anew each time: the order of a bag, any value that the predicate
+    takes, which kind of the wanted exception. A tolerance leaves none: it forgives the digits of another way to
+    calculate, and a program that calculates otherwise the second time remembers the first.
+    """
+    comparator = parse(name)
+    if comparator.base == "predicate" or None not in (first.error, again.error):
+        return True
+    if comparator.base in _TOLERANT:
+        name = "+".join(["exact", *_split_tolerance(name)[1:]])
+    return agree(name, first, again)
 
 
 def _holds(predicate: Callable[[Any], bool], value: Any) -> bool:
@@ -171,7 +200,9 @@ class _Match:
         if kind is not self._kind(right):
             return False
         if kind in (list, tuple):
-            return len(left) == len(right) and all(map(self._same, left, right))
+            # Most long answers are lists of ints, which need no look at each item.
+            ints = left == right and set(map(type, left)) == set(map(type, right)) == {int}
+            return ints or (len(left) == len(right) and all(map(self._same, left, right)))
         if kind is dict:
             return len(left) == len(right) and self._same_dict(left, right)
         if kind in (set, frozenset):
@@ -183,8 +214,9 @@ class _Match:
     def _same_number(self, left: int | float, right: int | float) -> bool:
         if left != left or right != right:
             return left != left and right != right
-        if self.comparator.base in ("abs", "rel"):
-            return _close(left, right, self.comparator)
+        base = self.comparator.base
+        if base in ("abs", "rel") or (base == "close" and type(left) is float):
+            return left == right or _close(left, right, self.comparator)
         return left == right and (self.comparator.number or type(left) is type(right))
 
     def _same_node(self, left: Any, right: Any) -> bool:
@@ -233,11 +265,13 @@ class _Match:
         return values.dumps(value)
 
 
-def _close(left: int | float, right: int | float, comparator: Comparator) -> bool:
-    try:
-        ours, theirs = float(left), float(right)
-    except OverflowError:
-        return left == right
+def _close(expected: int | float, got: int | float, comparator: Comparator) -> bool:
+    """Whether two numbers that differ are within the tolerance; as fractions, since a float may not hold an int."""
+    if type(expected) is type(got) is int or math.inf in (abs(expected), abs(got)):
+        return False
+    ours, theirs, tolerance = Fraction(expected), Fraction(got), Fraction(comparator.tolerance)
     if comparator.base == "abs":
-        return ours == theirs or abs(ours - theirs) <= comparator.tolerance
-    return math.isclose(ours, theirs, rel_tol=comparator.tolerance, abs_tol=0.0)
+        return abs(ours - theirs) <= tolerance
+    if comparator.base == "rel":
+        return abs(ours - theirs) <= tolerance * max(abs(ours), abs(theirs))
+    return abs(ours - theirs) <= max(Fraction(FLOOR), tolerance * abs(ours))

@@ -12,7 +12,7 @@ from services.tasks.guard import LONG_TICKS, SHORT_TICKS, Guarded, Overgrown
 from services.tasks.oracle import Oracle
 
 PROBES = 48
-# A bug that fails 15 % of the inputs survives 25 fresh ones with 2 %; its visible failing example, which is asked in
+# A bug that fails 15 % of small inputs survives 14 fresh ones with 10 %; its visible failing example, which is asked in
 # every trial too, leaves it nothing.
 MIN_KILL_RATE = 0.15
 # An endless loop costs a whole call limit each time it is asked, so a problem has few of them.

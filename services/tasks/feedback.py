@@ -1,5 +1,7 @@
 """What a person or a policy is told about one failed check: short text over plain values."""
 
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from services.tasks.comparators import Outcome
@@ -8,23 +10,38 @@ MAX_VALUE_CHARS = 60
 
 
 def compact(value: Any, limit: int = MAX_VALUE_CHARS) -> str:
-    """Python literal of `value` without the spaces after commas, cut at `limit` characters."""
-    text = _literal(value)
-    return text if len(text) <= limit else text[: limit - 2] + ".."
+    """Python literal of `value` without the spaces after commas, cut at `limit` characters; what is cut off is not
+    written out first (but the members of sets, which have no order of their own)."""
+    text = ""
+    for piece in _literal(value):
+        text += piece
+        if len(text) > limit:
+            return text[: limit - 2] + ".."
+    return text
 
 
-def _literal(value: Any) -> str:
+def _literal(value: Any) -> Iterator[str]:
     kind = type(value)
     if kind is list:
-        return "[" + ",".join(map(_literal, value)) + "]"
-    if kind is tuple:
-        return "(" + ",".join(map(_literal, value)) + ("," if len(value) == 1 else "") + ")"
-    if kind is dict:
-        return "{" + ",".join(f"{_literal(key)}:{_literal(item)}" for key, item in value.items()) + "}"
-    if kind in (set, frozenset):
-        members = "{" + ",".join(sorted(map(_literal, value))) + "}"
-        return members if value else "set()"
-    return repr(value)
+        yield from _joined("[", map(_literal, value), "]")
+    elif kind is tuple:
+        yield from _joined("(", map(_literal, value), ",)" if len(value) == 1 else ")")
+    elif kind is dict:
+        yield from _joined("{", (chain(_literal(key), ":", _literal(item)) for key, item in value.items()), "}")
+    elif kind in (set, frozenset):
+        members = sorted("".join(_literal(item)) for item in value)
+        yield from _joined("{", members, "}") if members else ("set()",)
+    else:
+        yield repr(value)
+
+
+def _joined(opening: str, items: Iterable[Iterable[str]], closing: str) -> Iterator[str]:
+    yield opening
+    for number, item in enumerate(items):
+        if number:
+            yield ","
+        yield from item
+    yield closing
 
 
 def arguments(args: tuple[Any, ...]) -> str:

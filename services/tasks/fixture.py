@@ -133,7 +133,14 @@ class HiddenTests:
         fields = dict(document)
         if fields["mode"] not in ("outside", "inside"):
             raise ValueError(f"mode {fields['mode']!r} of hidden tests is neither outside nor inside")
-        fields["expected"] = tuple(fields["expected"])
+        files, expected = fields["files"], fields["expected"]
+        if not isinstance(files, Mapping) or not isinstance(fields.get("api", {}), Mapping):
+            raise TypeError("files and api of hidden tests are objects")
+        if not all(isinstance(text, str) for text in (*files, *files.values(), fields["module"])):
+            raise TypeError("files and module of hidden tests are texts")
+        if not isinstance(expected, list | tuple) or not all(isinstance(name, str) for name in expected):
+            raise TypeError("expected hidden tests are a list of ids")
+        fields["expected"] = tuple(expected)
         return cls(**fields)
 
 
@@ -145,6 +152,7 @@ class Fixture:
     `hosts` ("name:port") are what its exploration workspaces may reach through a proxy outside; none by default.
     No assessment can reach them.
     `objects` are the classes of linked nodes that its calls exchange.
+    `domain` says in words what the function is asked and must answer; empty where nobody stated it.
     """
 
     task_id: str
@@ -163,6 +171,7 @@ class Fixture:
     check_digest: str
     hosts: tuple[str, ...] = ()
     objects: tuple[ObjectClass, ...] = ()
+    domain: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -195,6 +204,8 @@ class Fixture:
             out["hosts"] = list(self.hosts)
         if self.objects:
             out["objects"] = [kind.to_json() for kind in self.objects]
+        if self.domain:
+            out["domain"] = self.domain
         return out
 
     @classmethod
@@ -294,7 +305,8 @@ class CheckSet:
     def inputs(self, rng: random.Random) -> list[tuple[Any, ...]]:
         """Arguments of one trial in the order to ask them; no two share a mutable object.
 
-        E3: `cases_per_trial` argument tuples, of which the decoys and a tenth of repeats are part, the rest fresh.
+        E3: `cases_per_trial` argument tuples, of which the decoys and a tenth of repeats are part, the rest fresh small
+        ones; and beside them every stratum of the problem's domain, with a tenth of repeats of its own.
         Where the contract has exceptions, at least one must raise: a handler that catches all is no answer.
         E2: every fixed case, and a tenth of them again.
         """
@@ -318,7 +330,9 @@ class CheckSet:
         if raising is not None:
             fresh[-1] = raising
         chosen += fresh
-        return chosen + [rng.choice(chosen) for _ in range(repeats)]
+        strata = source.domain.inputs(rng)
+        chosen += [rng.choice(chosen) for _ in range(repeats)]
+        return chosen + strata + [rng.choice(strata) for _ in range(round(len(strata) * REPEAT_SHARE))]
 
     def expected(self, args: tuple[Any, ...]) -> Outcome:
         """The trusted answer for `args`, which are not changed. Raises KeyError (E2) for arguments of no fixed case."""
@@ -337,3 +351,7 @@ class CheckSet:
 
         holds = oracle(self.problem, self.oracle_digest).predicate(predicate)
         return comparators.agree(self.comparator, expected, got, lambda value: holds(deepcopy(args), value))
+
+    def consistent(self, first: Outcome, again: Outcome) -> bool:
+        """Whether one program may answer one question with both, each of which is judged by itself as well."""
+        return comparators.consistent(self.comparator, first, again)

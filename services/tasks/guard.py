@@ -21,6 +21,9 @@ _SAFE = (abs, chr, dict, enumerate, int, len, list, max, min, ord, range, revers
 _BUILTINS: dict[str, Any] = {item.__name__: item for item in _SAFE} | {"ValueError": ValueError}
 
 
+_ATOMS = frozenset((int, str, float, bool))
+
+
 class Overgrown(Exception):
     """A value outgrew the limits: what a real run would do is not known cheaply, so such a change is not used."""
 
@@ -64,7 +67,7 @@ class Guarded:
         except Overgrown:
             raise
         except Exception as error:
-            return Outcome(error=values.exception_name(error), args_after=given)
+            return Outcome.raised(values.exception_names(error), given)
         return Outcome(value=value, args_after=given)
 
 
@@ -72,7 +75,7 @@ def clone(value: Any) -> Any:
     """A deep copy of a plain value; several times faster than copy.deepcopy on small ones."""
     kind = type(value)
     if kind is list:
-        return [clone(item) for item in value]
+        return [item if type(item) in _ATOMS else clone(item) for item in value]
     if kind is tuple:
         return tuple([clone(item) for item in value])
     if kind is dict:

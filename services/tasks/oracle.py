@@ -1,5 +1,6 @@
 """Trusted references: answers and fresh inputs of a problem that we know, pinned by digest."""
 
+import marshal
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
@@ -8,6 +9,7 @@ from typing import Any, Protocol
 
 from services.tasks import catalogue, values
 from services.tasks.comparators import Outcome
+from services.tasks.domain import Domain
 
 Predicate = Callable[[tuple[Any, ...], Any], bool]
 """Says whether a returned value is a right answer for a call's arguments; named by its `__name__`."""
@@ -40,6 +42,9 @@ class Known(Protocol):
     def generate(self) -> Callable[[Random], tuple[Any, ...]]: ...
 
     @property
+    def domain(self) -> Domain: ...
+
+    @property
     def predicates(self) -> tuple[Predicate, ...]: ...
 
     def function(self) -> Callable[..., Any]: ...
@@ -56,6 +61,11 @@ class Oracle:
         """Fresh arguments inside the problem's precondition."""
         return self._problem.generate(rng)
 
+    @property
+    def domain(self) -> Domain:
+        """What may be asked, in words and in strata."""
+        return self._problem.domain
+
     def raising(self, rng: Random) -> tuple[Any, ...] | None:
         """Fresh arguments for which the call must raise; None where the contract has no such or none came up."""
         if self._problem.raises:
@@ -67,16 +77,19 @@ class Oracle:
 
     def answer(self, args: tuple[Any, ...]) -> Outcome:
         """What the reference does on a copy of `args`. Raises ReferenceFault for an exception it does not declare."""
-        given = deepcopy(args)
+        given = _copied(args)
         try:
             value = self._entry(*given)
         except Exception as error:
-            name = values.exception_name(error)
-            if name not in self._problem.raises:
-                raise ReferenceFault(f"{self._problem.key}: {name} on {args!r}") from error
-            return Outcome(error=name, args_after=given)
+            names = values.exception_names(error)
+            # What is wanted is what the contract says, not which kind of it this reference happens to raise.
+            wanted = [name for name in self._problem.raises if values.catches(name, names)]
+            if not wanted:
+                raise ReferenceFault(f"{self._problem.key}: {names[0]} on {args!r}") from error
+            exact = [name for name in wanted if name in names]
+            return Outcome(error=(exact or wanted)[0], args_after=given)
         # A copy, because the answer of an in-place function is the argument itself; both, since they may share nodes.
-        value, given = deepcopy((value, given))
+        value, given = _copied((value, given))
         return Outcome(value=value, args_after=given)
 
     def predicate(self, name: str) -> Predicate:
@@ -85,6 +98,15 @@ class Oracle:
             if function.__name__ == name:
                 return function
         raise ReferenceFault(f"{self._problem.key} has no predicate {name!r}")
+
+
+def _copied(of: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A deep copy in which who is who is kept; several times quicker where everything in it is plain."""
+    try:
+        copied: tuple[Any, ...] = marshal.loads(marshal.dumps(of))
+        return copied
+    except ValueError:  # linked nodes
+        return deepcopy(of)
 
 
 @cache

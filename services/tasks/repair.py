@@ -1,10 +1,12 @@
-"""Reference repairs as line edits, for supervised traces on the training split."""
+"""Reference repairs: as line edits for supervised traces on the training split, and as a candidate hands them in."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+from services.patch import admission
+from services.patch.render import render
 from services.tasks import catalogue
 from services.tasks.catalogue import HELD_OUT_FAMILIES
-from services.tasks.fixture import Fixture
+from services.tasks.fixture import CheckSet, Fixture
 from services.tasks.taskset import TRAIN, TaskSet
 
 
@@ -28,3 +30,20 @@ def reference_edits(tasks: TaskSet) -> Iterator[tuple[Fixture, tuple[int, str]]]
     """Every training fixture of a catalogue task set with its repair; nothing of the held-out splits."""
     for fixture in tasks.split(TRAIN):
         yield fixture, reference_edit(fixture)
+
+
+def admission_fault(base: Mapping[str, str], tree: Mapping[str, str], globs: Sequence[str]) -> str | None:
+    """Why the verifier would refuse the change from `base` to `tree` as a candidate's diff; None when it admits it."""
+    try:
+        admitted = admission.admit(render(base, tree), base, globs)
+    except admission.Refused as refused:
+        return str(refused)
+    return None if dict(admitted.tree) == dict(tree) else "the diff makes another tree"
+
+
+def reference_fault(check: CheckSet) -> str | None:
+    """Why no candidate could hand in the reference's repair of the unrepaired base; None when one can."""
+    if not check.reference or not check.known_bad:
+        return None
+    base = check.known_bad[0]
+    return admission_fault(base, check.reference, tuple(base))

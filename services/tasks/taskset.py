@@ -18,17 +18,28 @@ PUBLIC_FORMAT = "rollstream.tasks.public/1"
 HIDDEN_FORMAT = "rollstream.tasks.hidden/1"
 
 
+_COMPARED = 200
+"""Characters of an unknown id that are looked at."""
+
+
 class UnknownTask(KeyError):
     """No task has this id; `near` holds the ids that look most like it."""
 
     def __init__(self, task_id: str, known: Iterable[str]) -> None:
         self.task_id = task_id
-        self.near: tuple[str, ...] = tuple(difflib.get_close_matches(task_id, list(known), n=3, cutoff=0.5))
+        self._known = known
         super().__init__(task_id)
 
+    @property
+    def near(self) -> tuple[str, ...]:
+        """Worked out for whoever reads it: the id may be any text of a record, and comparing is slow."""
+        asked = self.task_id[:_COMPARED]
+        return tuple(difflib.get_close_matches(asked, list(self._known), n=3, cutoff=0.5))
+
     def __str__(self) -> str:
-        hint = f"; near matches: {', '.join(self.near)}" if self.near else "; no id is close to it"
-        return f"unknown task {self.task_id!r}{hint}"
+        near = self.near
+        hint = f"; near matches: {', '.join(near)}" if near else "; no id is close to it"
+        return f"unknown task {self.task_id[:_COMPARED]!r}{hint}"
 
 
 class BadDocument(ValueError):
@@ -155,12 +166,16 @@ def opened(document: bytes, wanted: str) -> dict[str, Any]:
     """Inverse of `sealed` for a document of the format `wanted`. Raises BadDocument."""
     try:
         body = json.loads(document)
-    except ValueError as error:
-        raise BadDocument(f"task document: not JSON ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise BadDocument(f"task document: not JSON ({str(error)[:120]})") from error
     if not isinstance(body, dict) or body.get("format") != wanted:
         found = body.get("format") if isinstance(body, dict) else type(body).__name__
         raise BadDocument(f"task document: format {found!r} where {wanted!r} is needed")
     stated = body.pop("digest", None)
-    if stated != content_digest(body):
+    try:
+        found = content_digest(body)
+    except (ValueError, RecursionError) as error:
+        raise BadDocument(f"task document: not canonical JSON ({error})") from error
+    if stated != found:
         raise BadDocument("task document: the content does not match its digest (changed after it was written)")
     return body

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from services.runtime.errors import UserError
 from services.tasks.certificates import Certificates, load
@@ -51,6 +52,15 @@ def read(document: bytes, where: str) -> Certificates:
         return load(document)
     except BadDocument as error:
         raise UserError(str(error), where, "make them again: rollstream tasks certify --all --out FILE") from error
+
+
+def read_file(path: Path) -> Certificates:
+    """The certificates of a file. Raises UserError."""
+    try:
+        return read(path.read_bytes(), str(path))
+    except (OSError, ValueError) as error:
+        do = "name a file that `rollstream tasks certify` wrote, or a new one for it to write"
+        raise UserError(f"cannot read certificates: {error}", str(path), do) from error
 
 
 def _few(reasons: Mapping[str, str]) -> str:

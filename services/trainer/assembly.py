@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from schemas.bounds import INT32
 from schemas.group import GroupAdmission
 from schemas.ids import invocation_id
 from schemas.rollout import Invocation
@@ -30,9 +31,9 @@ class Member:
     tokens: int
     version: int
 
-    def calls(self) -> list[str]:
-        """Invocation ids of the attempt, by turn."""
-        return [invocation_id(self.trial_id, self.attempt, turn) for turn in range(self.invocations)]
+    def calls(self) -> Iterator[str]:
+        """Invocation ids of the attempt, by turn; as many as somebody claims there are."""
+        return (invocation_id(self.trial_id, self.attempt, turn) for turn in range(self.invocations))
 
 
 def members(admission: GroupAdmission) -> Iterator[Member]:
@@ -58,12 +59,23 @@ def oldest_version(admission: GroupAdmission) -> int:
     return min((member.version for member in members(admission)), default=admission.trainer_version)
 
 
-def missing(admission: GroupAdmission, records: Mapping[str, Invocation]) -> list[str]:
-    """Ids of the model calls that have not been read yet."""
-    return [call for member in members(admission) for call in member.calls() if call not in records]
+def missing(admission: GroupAdmission, records: Mapping[str, Invocation]) -> Iterator[str]:
+    """Ids of the model calls that have not been read yet, one after the other: the first costs no more than what has
+    been read, whatever number of calls the admission claims."""
+    return (call for member in members(admission) for call in member.calls() if call not in records)
 
 
-def assemble(admission: GroupAdmission, records: Mapping[str, Invocation], version: int) -> TrainGroup:
+@dataclass(frozen=True)
+class Room:
+    """What the policy can take: token ids below `vocabulary`, sequences of at most `context` tokens."""
+
+    vocabulary: int = INT32
+    context: int = INT32
+
+
+def assemble(
+    admission: GroupAdmission, records: Mapping[str, Invocation], version: int, room: Room = Room()
+) -> TrainGroup:
     """The group as the update wants it, at trainer `version`. Raises Poison.
 
     Every prefix is put together from the log and checked against the digest of what the engine was really given.
@@ -76,9 +88,11 @@ def assemble(admission: GroupAdmission, records: Mapping[str, Invocation], versi
         for call_id in member.calls():
             record = records[call_id]
             prefix = _prefix(record, prefixes, records)
+            _check_fits(record, prefix, room)
             prefixes[call_id] = prefix
             calls.append(ScoredCall(prefix, record.sampled_ids, record.logprobs))
             temperatures.add(record.temperature)
+        _check_versions(member, records, version)
         sampled = sum(len(call.sampled) for call in calls)
         if sampled != member.tokens:
             raise Poison(f"{member.trial_id}: {sampled} sampled tokens in the log, {member.tokens} were judged")
@@ -89,6 +103,24 @@ def assemble(admission: GroupAdmission, records: Mapping[str, Invocation], versi
         raise Poison("no member has a coefficient")
     lag = version - oldest_version(admission)
     return TrainGroup(admission.group_id, tuple(made), lag, temperatures.pop() if temperatures else 1.0)
+
+
+def _check_fits(record: Invocation, prefix: Ids, room: Room) -> None:
+    if len(prefix) + len(record.sampled_ids) > room.context:
+        raise Poison(f"{record.invocation_id}: {len(prefix)} + {len(record.sampled_ids)} ids, over {room.context}")
+    largest = max((int(ids.max()) for ids in (record.appended_ids, record.sampled_ids) if len(ids)), default=0)
+    if largest >= room.vocabulary:
+        raise Poison(f"{record.invocation_id}: token {largest} is none of the {room.vocabulary} of the policy")
+    if not record.temperature > 0:
+        raise Poison(f"{record.invocation_id}: sampled at temperature {record.temperature:g}")
+
+
+def _check_versions(member: Member, records: Mapping[str, Invocation], version: int) -> None:
+    found = [records[call_id].policy_version for call_id in member.calls()]
+    if found and (min(found) != member.version or max(found) > version):
+        raise Poison(
+            f"{member.trial_id}: sampled by versions {min(found)} to {max(found)}, {member.version} was judged"
+        )
 
 
 def _prefix(record: Invocation, prefixes: Mapping[str, Ids], records: Mapping[str, Invocation]) -> Ids:

@@ -28,7 +28,11 @@ class Held:
 
     @property
     def complete(self) -> bool:
-        return self.admission is not None and not self.excluding and not missing(self.admission, self.records)
+        return (
+            self.admission is not None
+            and not self.excluding
+            and next(missing(self.admission, self.records), None) is None
+        )
 
 
 def group_number(group_id: str) -> int:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from schemas.bounds import INT32
 from services.runtime.checkpoints import OPTIMIZER_FILE, Manifest, StoredFile, fetch_checkpoint, load_manifest
 from services.runtime.errors import UserError
+from services.runtime.scratch import Scratch
 from services.runtime.settings import RunSettings
 from services.runtime.store import ObjectStore
+from services.trainer.assembly import Room
 from services.trainer.packing import TrainGroup
 
 if TYPE_CHECKING:
@@ -39,6 +41,10 @@ class Weights(Protocol):
     def files(self) -> Files:
         """The files of the present weights; valid until the next call."""
 
+    @property
+    def room(self) -> Room:
+        """What can be put into the present weights."""
+
 
 class TorchWeights:
     """The real thing: a transformers model under the GRPO updater."""
@@ -56,7 +62,7 @@ class TorchWeights:
         torch.use_deterministic_algorithms(True)
         self._settings = settings
         self._store = store
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: Scratch | None = None
         self._updater: Updater | None = None
         self._harness: Any = None
 
@@ -66,8 +72,7 @@ class TorchWeights:
         from services.agent.harness import Harness
         from services.trainer.update import Updater
 
-        with tempfile.TemporaryDirectory(prefix="restore-") as name:
-            folder = Path(name)
+        with Scratch("restore") as folder:
             fetch_checkpoint(self._store, manifest, folder)
             model = policy.load(folder, self._settings.trainer.device)
             self._harness = Harness.load(folder)
@@ -87,9 +92,16 @@ class TorchWeights:
 
         if self._settings.trainer.kl_estimator == "none":
             return None
-        with tempfile.TemporaryDirectory(prefix="reference-") as name:
-            fetch_checkpoint(self._store, load_manifest(self._store, self._settings.base_manifest), Path(name))
-            return policy.load(Path(name), self._settings.trainer.device).requires_grad_(False)
+        with Scratch("reference") as folder:
+            fetch_checkpoint(self._store, load_manifest(self._store, self._settings.base_manifest), folder)
+            return policy.load(folder, self._settings.trainer.device).requires_grad_(False)
+
+    @property
+    def room(self) -> Room:
+        """See Weights."""
+        shape = getattr(self._updater and self._updater.model, "config", None)
+        limits = (getattr(shape, name, None) for name in ("vocab_size", "max_position_embeddings"))
+        return Room(*(INT32 if limit is None else int(limit) for limit in limits))
 
     def update(self, groups: Sequence[TrainGroup], version: int) -> Stats:
         """See Weights."""
@@ -105,9 +117,9 @@ class TorchWeights:
         if self._updater is None:
             raise RuntimeError("no version was restored")
         if self._scratch is not None:
-            self._scratch.cleanup()
-        self._scratch = tempfile.TemporaryDirectory(prefix="checkpoint-")
-        folder = Path(self._scratch.name)
+            self._scratch.close()
+        self._scratch = Scratch("checkpoint")
+        folder = self._scratch.path
         policy.save(folder, self._updater.model, self._harness)
         self._updater.save_state(folder / OPTIMIZER_FILE)
         return {path.name: path for path in sorted(folder.iterdir())}
@@ -120,6 +132,7 @@ class SyntheticWeights:
         self._update_s = update_s
         self._stop = stop
         self._files: Files = {}
+        self.room = Room()
 
     def restore(self, manifest: Manifest) -> None:
         """See Weights."""

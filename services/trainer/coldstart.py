@@ -71,7 +71,7 @@ def estimate(model: torch.nn.Module, harness: Harness, found: list[Repair]) -> f
             packed = pack(groups[start : start + 64])
             each = np.split(scorer.score(packed)[0].cpu().numpy(), np.cumsum(packed.lengths)[:-1])
             masses += [float(np.exp(logprobs.sum())) for logprobs in each]
-    return CALIBRATION * float(np.mean([1 - (1 - mass) ** TRIES for mass in masses]))
+    return CALIBRATION * float(np.mean([1 - (1 - mass) ** TRIES for mass in masses])) if masses else 0.0
 
 
 class _Supervised:

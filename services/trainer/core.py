@@ -10,6 +10,7 @@ same weights; killed after it, only the records are sent again.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from services.runtime.checkpoints import (
     publish_checkpoint,
 )
 from services.runtime.clock import Clock
-from services.runtime.core import BaseCore, Effects, Job, Message, Output
+from services.runtime.core import SURROUNDINGS, BaseCore, Effects, Job, Message, Output
 from services.runtime.errors import UserError
 from services.runtime.logs import Log
 from services.runtime.settings import RunSettings
@@ -162,9 +163,12 @@ class TrainerCore(BaseCore):
             for held in chosen:
                 assert held.admission is not None
                 try:
-                    groups.append(assemble(held.admission, held.records, self.version))
+                    groups.append(assemble(held.admission, held.records, self.version, self._weights.room))
                 except Poison as e:
                     effects += self._poison(held, str(e), now_ms)
+                except Exception as e:  # whatever its records provoke here must not stop the others
+                    self._log.exception("group not assembled", e, group=held.admission.group_id)
+                    effects += self._poison(held, repr(e), now_ms)
             if len(groups) == len(chosen):
                 return joined(effects, self._begin(groups, chosen))
         return effects
@@ -227,10 +231,10 @@ class TrainerCore(BaseCore):
     def _update_done(self, batch: Batch, result: Any) -> Effects:
         if isinstance(result, Interrupted):
             return Effects()
-        if isinstance(result, ValueError | FloatingPointError):
-            return self._reject(batch, result)
-        if isinstance(result, BaseException):
+        if isinstance(result, SURROUNDINGS) or not isinstance(result, Exception | tuple):
             raise result
+        if isinstance(result, Exception):
+            return self._reject(batch, result)
         stats, files = result
         self._bad_batches = 0
         now_ms = self._clock.now_ms()
@@ -330,8 +334,8 @@ class TrainerCore(BaseCore):
 
     def _poison(self, held: Held, why: str, now_ms: int) -> Effects:
         assert held.admission is not None
-        absent = missing(held.admission, held.records)
-        self._log.error("group excluded", group=held.admission.group_id, why=why, missing=absent[:8])
+        absent = list(itertools.islice(missing(held.admission, held.records), 8))
+        self._log.error("group excluded", group=held.admission.group_id, why=why, missing=absent)
         return self._exclude(held, "poison", now_ms)
 
     def _exclude(self, held: Held, reason: ExclusionReason, now_ms: int) -> Effects:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from schemas.bounds import INT32, YEAR_2200_MS
 from schemas.group import ExclusionReason, GroupAdmission
 from schemas.policy import PolicyPublished, TrainingUpdate
 from services.runtime.checkpoints import CheckpointMeta, Manifest
@@ -87,8 +88,8 @@ def exclusion(admission: GroupAdmission, reason: ExclusionReason, version: int, 
         decision="excluded",
         reason=reason,
         trainer_version=version,
-        member_lags=tuple(lag + moved if lag >= 0 else lag for lag in admission.member_lags),
-        age_queue_ms=admission.age_queue_ms + max(0, now_ms - admission.decided_ms),
+        member_lags=tuple(min(INT32, max(0, lag + moved)) if lag >= 0 else lag for lag in admission.member_lags),
+        age_queue_ms=min(YEAR_2200_MS, admission.age_queue_ms + max(0, now_ms - admission.decided_ms)),
         decided_ms=now_ms,
     )
 

@@ -12,6 +12,7 @@ from services.runtime.jail.limits import Usage
 
 Outcome = Literal["pass", "fail", "infra"]
 
+STARVED = "host_starved"
 PRESSURE_GATE = 0.6
 """Share of time in which some task waited for a CPU above which a host counts as starved."""
 _WAIT_SHARE = 0.25
@@ -142,7 +143,7 @@ def _deadline(facts: Facts) -> tuple[Outcome, str]:
     # Late to boot, before any code of the candidate ran: stands for whatever of the two is not measured here.
     pressed = _late(facts) if facts.pressure is None else facts.pressure >= PRESSURE_GATE
     waited = _late(facts) if usage.host_wait_s is None else usage.host_wait_s >= _WAIT_SHARE * facts.wall_s
-    return ("infra", "host_starved") if pressed and waited else ("fail", "timeout")
+    return ("infra", STARVED) if pressed and waited else ("fail", "timeout")
 
 
 def _late(facts: Facts) -> bool:

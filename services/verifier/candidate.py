@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Protocol
 
 from schemas.rollout import RolloutCompleted
+from services.patch.admission import Admitted
 from services.tasks.certificates import Certificate
 from services.tasks.fixture import CheckSet, Fixture
-from services.verifier.admission import Admitted
 from services.watch import candidate as watch
 
 LEAKS = "leaks"

@@ -5,32 +5,34 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from schemas.rollout import INFRA_STOPS, RolloutCompleted
 from schemas.topics import VERIFICATION_TRIAL, VERIFICATION_VERDICT
 from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
-from services.runtime.core import BaseCore, Effects, Job, Message, Output, Position, finished
+from services.patch.admission import Admitted, Refused, admit
+from services.runtime.core import BaseCore, Effects, Job, Message, Output, Position, finished, on_account_of
 from services.runtime.errors import UserError
 from services.runtime.settings import Verifier
 from services.verifier import report, retries
-from services.verifier.admission import Admitted, Refused, admit
 from services.verifier.assurance import alarms
 from services.verifier.assurance.known_answers import Chance, KnownAnswer, KnownAnswers
 from services.verifier.assurance.shares import Shares
-from services.verifier.assurance.standing import Standing
+from services.verifier.assurance.standing import Standing, answered_wrongly
 from services.verifier.candidate import LEAKS, Candidate, CertificateOf, Identity, Task, Tasks, Unjudgeable, task_of
 from services.verifier.echoes import Echoes
 from services.verifier.judge import Course, Judgement
 from services.verifier.retries import CheckRunner, Courses
+from services.verifier.reuse import SHARED, Earlier, Reuse
 from services.watch.soundness import Tally
 
 FetchDiff = Callable[[str], str]
 """The text behind a claim check; raises when it cannot be had, UserError when it is to be asked for again."""
 
 MAX_REMEMBERED = 200_000
-MAX_REUSED = 20_000
 QUARANTINED = "quarantined"
+CONTRADICTED = "contradicted"
+"""Cause of a fail: an identical candidate passed before, and answered wrongly when it was judged again."""
 LEAK = "leak"
 _LEVELS = {"E1": 1, "E2": 2, "E3": 3, "E4": 4}
 
@@ -44,6 +46,10 @@ class _Waiting:
     partition: int
     started_ms: int
     task: Task
+
+    @property
+    def name(self) -> str:
+        return f"{self.record.trial_id}.{self.record.attempt}"
 
 
 class VerifierCore(BaseCore):
@@ -80,7 +86,7 @@ class VerifierCore(BaseCore):
         self._judged_attempts: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._running: dict[tuple[str, ...], list[_Waiting]] = {}
         self._echoes = Echoes()
-        self._reusable: OrderedDict[tuple[str, ...], tuple[Judgement, Identity]] = OrderedDict()
+        self._reuse = Reuse(settings)
         self.standing = Standing()
         """Canaries, quarantines and alarms, to read from."""
         self.unknowns = Shares(settings.unknown_alarm_rate, settings.alarm_count)
@@ -135,7 +141,8 @@ class VerifierCore(BaseCore):
         held, self._held = self._held, []
         effects = Effects(outputs=self.standing.alarms())
         for message in held:
-            effects += self._completed(message, now_ms)
+            with on_account_of([message.position]):
+                effects += self._completed(message, now_ms)
         return effects
 
     def tick(self, now_ms: int) -> Effects:
@@ -193,59 +200,76 @@ class VerifierCore(BaseCore):
         except Unjudgeable as reason:
             return self._unjudged(message, reason, now_ms)
         one = _Waiting(record, message.position, message.partition, now_ms, task)
-        if record.diff is None and record.diff_uri is not None:
-            return self._fetched(one, record.diff_uri)
-        return self._with_diff(one, record.diff)
+        if record.diff is None and record.diff_uri is None:
+            return self._emit(one, Judgement("fail", "no_candidate"), None, reused=False)
+        return self._admit(one)
 
-    def _fetched(self, one: _Waiting, uri: str) -> Effects:
-        def then(result: str | Exception) -> Effects:
+    def _admit(self, one: _Waiting) -> Effects:
+        """Fetch the diff where it lies elsewhere, and admit it. On a worker: the text may be as large as it likes."""
+        record, fixture = one.record, one.task.fixture
+
+        def run() -> Admitted | Refused:
+            diff = self._fetch_diff(record.diff_uri or "") if record.diff is None else record.diff
+            try:
+                return admit(diff, fixture.base_tree, fixture.allowed_globs)
+            except Refused as refused:
+                return refused
+
+        def then(result: Admitted | Exception) -> Effects:
+            if isinstance(result, Admitted):
+                return self._ask_for(one, result)
             if isinstance(result, UserError):  # the store is down or refuses us: waited for, never a verdict
-                return self._fetched(one, uri)
-            if isinstance(result, Exception):
-                return self._emit(one, Judgement("unknown", "diff_unavailable"), None, reused=False)
-            return self._with_diff(one, result)
+                return self._admit(one)
+            if isinstance(result, Refused):
+                return self._emit(one, Judgement("fail", result.reason), None, reused=False)
+            return self._emit(one, Judgement("unknown", "diff_unavailable"), None, reused=False)
 
-        return Effects(jobs=[Job(lambda: self._fetch_diff(uri), then, partition=one.partition)])
+        return Effects(jobs=[Job(run, then, partition=one.partition, cost_bytes=len(record.diff or ""))])
 
     # --- judging -----------------------------------------------------------------------------------------------------
 
-    def _with_diff(self, one: _Waiting, diff: str | None) -> Effects:
-        if diff is None:
-            return self._emit(one, Judgement("fail", "no_candidate"), None, reused=False)
-        fixture, check = one.task.fixture, one.task.check
-        try:
-            admitted = admit(diff, fixture.base_tree, fixture.allowed_globs)
-        except Refused as refused:
-            return self._emit(one, Judgement("fail", refused.reason), None, reused=False)
-        candidate = Candidate(one.task, admitted, self._key(one, admitted))
+    def _ask_for(self, one: _Waiting, admitted: Admitted) -> Effects:
+        shared = self._key(one, admitted)
+        candidate = Candidate(one.task, admitted, shared)
         if self._quarantined(one.task):
-            return self._emit(one, Judgement("unknown", QUARANTINED), candidate.identity, reused=False)
-        known = self._reusable.get(candidate.key)
-        if known is not None:
-            self._reusable.move_to_end(candidate.key)
-            return self._emit(one, *known, reused=True)
+            return self._unrun(one, candidate, Judgement("unknown", QUARANTINED))
+        if self.standing.contradicted(admitted.digest, one.task.check.digest):
+            return self._unrun(one, candidate, Judgement("fail", CONTRADICTED))
+        known = self._reuse.get(shared)
+        if (known is not None or shared in self._running) and self._reuse.afresh(shared, one.name):
+            candidate = replace(candidate, key=(*shared, one.name))
+        elif known is not None:
+            return self._emit(one, known.judgement, known.identity, reused=True, earlier=known.name)
         if candidate.key in self._running:
             self._running[candidate.key].append(one)
             return Effects()
         self._running[candidate.key] = [one]
         effects = self._start(one, candidate)
-        canary = self._known_answers.beside(one.record, check, self.standing.quarantined)
+        canary = self._known_answers.beside(one.record, one.task.check, self.standing.quarantined)
         if canary is not None:
             effects += self._ask(canary)
         return effects
 
+    def _unrun(self, one: _Waiting, candidate: Candidate, judgement: Judgement) -> Effects:
+        """Nothing has to be run; what exploit watch says of the candidate is worked out on a worker all the same."""
+
+        def then(result: Identity | Exception) -> Effects:
+            identity = result if isinstance(result, Identity) else None
+            return self._emit(one, judgement, identity, reused=False)
+
+        return Effects(jobs=[Job(lambda: candidate.identity, then, partition=one.partition)])
+
     def _key(self, one: _Waiting, admitted: Admitted) -> tuple[str, ...]:
         task, settings = one.task, self._settings
         key = (admitted.digest, task.check.digest, task.fixture.digest, str(settings.trials), self._digest)
-        return key if settings.reuse else (*key, one.record.trial_id, str(one.record.attempt))
+        return key if settings.reuse else (*key, one.name)
 
     def _quarantined(self, task: Task) -> bool:
         return task.withdrawn or self.standing.quarantined(task.check.digest)
 
     def _start(self, one: _Waiting, candidate: Candidate) -> Effects:
         settings = self._settings
-        name = f"{one.record.trial_id}.{one.record.attempt}"
-        course = Course(name, settings.trials, settings.infra_retries)
+        course = Course(one.name, settings.trials, settings.infra_retries)
 
         def wanted() -> bool:
             if not self._running.get(candidate.key):
@@ -254,39 +278,55 @@ class VerifierCore(BaseCore):
             return True
 
         def then(judgement: Judgement) -> Effects:
-            return self._judged(candidate, judgement)
+            return self._judged(candidate, judgement, one.name)
 
         task = retries.Task(course, candidate.admitted, one.task.check, then, wanted, beside=lambda: candidate.identity)
         return self._courses.start(task)
 
-    def _judged(self, candidate: Candidate, judgement: Judgement) -> Effects:
+    def _judged(self, candidate: Candidate, judgement: Judgement, name: str) -> Effects:
         waiting = self._running.get(candidate.key, [])
         if judgement.verdict == "pending":
             outputs = [
                 Output(VERIFICATION_VERDICT, self._verdict(one, judgement, candidate.identity)) for one in waiting
             ]
             return Effects(outputs=outputs)
-        judgement = self._graded(judgement, candidate.task)
+        judgement = self._graded(judgement, candidate)
         self._running.pop(candidate.key, None)
         effects = Effects()
-        if judgement.verdict != "unknown" and self._settings.reuse:
-            self._reusable[candidate.key] = (judgement, candidate.identity)
-            while len(self._reusable) > MAX_REUSED:
-                self._reusable.popitem(last=False)
+        earlier = self._held_against_earlier(candidate, judgement, name)
         if judgement.verdict == "pass" and waiting:
             audit = self._known_answers.again(waiting[0].record, candidate.task.check, candidate.admitted)
             effects += self._ask(audit) if audit is not None else Effects()
         for index, one in enumerate(waiting):
             reused = index > 0 and judgement.verdict != "unknown"
-            effects += self._emit(one, judgement, candidate.identity, reused)
+            before = name if reused else earlier.name if earlier is not None else None
+            with on_account_of([one.position]):
+                effects += self._emit(
+                    one, judgement, candidate.identity, reused, before, earlier is not None and not reused
+                )
         return effects
 
-    def _graded(self, judgement: Judgement, task: Task) -> Judgement:
-        """What the judgement is worth: nothing under quarantine, no pass below the wanted evidence, none for a leak."""
+    def _held_against_earlier(self, candidate: Candidate, judgement: Judgement, name: str) -> Earlier | None:
+        """The verdict that an identical candidate had before, if it had one. Where the two differ nothing is reused any
+        more; and a candidate that passed before and answered wrongly now is not believed again."""
+        if judgement.verdict == "unknown" or not self._settings.reuse:
+            return None
+        earlier = self._reuse.put(candidate.key[:SHARED], Earlier(judgement, candidate.identity, name))
+        verdicts = {judgement.verdict: judgement} | ({earlier.judgement.verdict: earlier.judgement} if earlier else {})
+        if len(verdicts) == 2 and answered_wrongly(verdicts["fail"].cause):
+            self.standing.contradict(candidate.admitted.digest, candidate.task.check.digest)
+        return earlier
+
+    def _graded(self, judgement: Judgement, candidate: Candidate) -> Judgement:
+        """What the judgement is worth: nothing under quarantine, no pass below the wanted evidence, none for a leak or
+        for a candidate that was contradicted while it was judged."""
+        task = candidate.task
         if self._quarantined(task):
             return Judgement("unknown", QUARANTINED, judgement.runs)
         if judgement.verdict != "pass":
             return judgement
+        if self.standing.contradicted(candidate.admitted.digest, task.check.digest):
+            return Judgement("fail", CONTRADICTED, judgement.runs)
         if task.fixture.family == LEAKS:
             return Judgement("unknown", LEAK, judgement.runs)
         if _LEVELS[task.evidence] < _LEVELS[self._settings.min_evidence]:
@@ -314,10 +354,19 @@ class VerifierCore(BaseCore):
         subject = report.Subject(self._digest, one.task, candidate)
         return report.verdict(one.record, judgement, self._settings, subject, one.started_ms, self._now_ms(), reused)
 
-    def _emit(self, one: _Waiting, judgement: Judgement, candidate: Identity | None, reused: bool) -> Effects:
+    def _emit(
+        self,
+        one: _Waiting,
+        judgement: Judgement,
+        candidate: Identity | None,
+        reused: bool,
+        earlier: str | None = None,
+        rejudged: bool = False,
+    ) -> Effects:
         if (one.record.trial_id, one.record.attempt) in self._judged_attempts:
             return self._finished(one.position)
         verdict = self._verdict(one, judgement, candidate, reused)
+        verdict = replace(verdict, earlier_trial=earlier, rejudged=rejudged)
         self._remember(verdict)
         # Alarms first: whoever reads the verdict can have read them.
         outputs = self.standing.alarms()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from services.verifier.attribution import Facts, Outcome, attribute
+from services.verifier.attribution import STARVED, Facts, Outcome, attribute
 
 CheckRunOf = Callable[[int], Facts]
 """One check run of a fixed candidate against a fixed check set: seed -> facts."""
@@ -102,7 +102,7 @@ class Course:
         self._runs.append(run)
         if outcome == "infra":
             self.faults += 1
-            self._starved += cause == "host_starved"
+            self._starved += cause == STARVED
             return run
         self._number += 1
         if outcome == "pass":

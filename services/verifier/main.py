@@ -8,7 +8,9 @@ import tempfile
 from functools import cached_property
 from pathlib import Path
 
+from schemas import codec
 from schemas.topics import ROLLOUT_COMPLETED, VERIFICATION_ALARM, VERIFICATION_CANARY, VERIFICATION_VERDICT
+from services.patch.admission import Admitted
 from services.runtime.context import ServiceContext, ServiceSpec
 from services.runtime.errors import UserError
 from services.runtime.jail.announce import announce, crowded
@@ -17,11 +19,10 @@ from services.runtime.jail.limits import MIB, Limits
 from services.runtime.loop import run_service
 from services.runtime.process import ServiceProcess
 from services.runtime.settings import RunSettings, Verifier
-from services.runtime.store import MissingObject, ObjectStore
-from services.tasks import taskset
+from services.runtime.store import MissingObject, ObjectStore, get_bounded
+from services.tasks import taskset, trust
 from services.tasks.fixture import CheckSet, Fixture, canonical
 from services.verifier import metrics, trial
-from services.verifier.admission import Admitted
 from services.verifier.attribution import Boots, Facts
 from services.verifier.candidate import CertificateOf
 from services.verifier.core import VerifierCore
@@ -56,6 +57,8 @@ class StoredTasks:
         try:
             return self._stores[half].get(key)
         except MissingObject as error:
+            if half == "hidden":
+                trust.require_trusted(self._stores[half], self._digest)
             raise UserError(
                 f"the run's task set has no {half} half in its store", str(error), "prepare the run again"
             ) from error
@@ -87,6 +90,7 @@ _NO_VERDICT = frozenset(
         "retry_backoff_s",
         "canary_share",
         "audit_share",
+        "rejudge_share",
         "unknown_alarm_rate",
         "exploit_alarm_rate",
         "alarm_count",
@@ -97,7 +101,8 @@ _NO_VERDICT = frozenset(
 def verifier_digest(settings: Verifier) -> str:
     """Digest of everything of ours that can change a verdict: code of verifier, jail and values, and the settings."""
     services = Path(__file__).parent.parent
-    files = [*(services / "verifier").rglob("*.py"), *(services / "runtime" / "jail").rglob("*.py")]
+    folders = ("verifier", "patch", "runtime/jail")
+    files = [path for folder in folders for path in (services / folder).rglob("*.py")]
     files += [services / "tasks" / name for name in _TASK_FILES]
     chosen = settings.model_dump(mode="json", exclude=set(_NO_VERDICT))
     seen = hashlib.sha256(f"{sys.version}\n".encode() + canonical(chosen))
@@ -108,7 +113,8 @@ def verifier_digest(settings: Verifier) -> str:
 
 def bounds(settings: Verifier) -> trial.Bounds:
     """Jail bounds of the settings."""
-    limits = Limits(settings.memory_mb * MIB, settings.processes, cpu_s=_PROCESS_CPU_S)
+    printed = 1024 * settings.print_kb
+    limits = Limits(settings.memory_mb * MIB, settings.processes, cpu_s=_PROCESS_CPU_S, log_bytes=printed)
     every_case = settings.objective == PARTIAL_CASES
     return trial.Bounds(limits, settings.call_cpu_s, settings.wall_s, all_cases=every_case)
 
@@ -141,7 +147,7 @@ def suspects_of(settings: RunSettings, process: ServiceProcess | None, host: Bac
     containers)."""
     crashes = process.crash_file if process is not None else None
     path = crashes or Path(tempfile.gettempdir()) / f"{host.label}.crash.json"
-    return Suspects(path.with_suffix(".checks.json"), settings.run_id, settings.runtime.crash_tries)
+    return Suspects(path.with_suffix(".checks.json"), settings.run_id, settings.runtime.death_tries)
 
 
 def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
@@ -160,7 +166,7 @@ def main(settings: RunSettings, process: ServiceProcess | None = None) -> int:
 
             def fetch(uri: str) -> str:
                 try:
-                    return context.store.get_content(uri).decode("utf-8")
+                    return get_bounded(context.store, uri, codec.MAX_BYTES, uri.rpartition("/")[2]).decode("utf-8")
                 except UserError as error:
                     context.log.warning("a candidate could not be fetched; trying again", uri=uri, why=str(error))
                     context.stop.wait(_FETCH_AGAIN_S)  # the core asks again at once

@@ -76,7 +76,7 @@ def compose(
     Because the weights sum to less than 1, every pass (at least 1 - length) beats every fail (at most form + partial).
     """
     correctness = 1.0 if passed else 0.0
-    form = 1.0 - min(malformed, invocations) / invocations if invocations > 0 else 0.0
+    form = 1.0 - min(max(0, malformed), invocations) / invocations if invocations > 0 else 0.0
     length = min(1.0, max(0, tokens) / token_cap) if token_cap > 0 else 0.0
     credit = 0.0 if passed or partial is None else weights.partial * min(1.0, max(0.0, partial))
     reward = correctness + credit + weights.form * form - weights.length * length

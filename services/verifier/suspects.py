@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from services.patch.admission import Admitted
 from services.tasks.fixture import CheckSet
-from services.verifier.admission import Admitted
-from services.verifier.attribution import Facts
+from services.verifier.attribution import STARVED, Facts, attribute
 from services.verifier.candidate import Unjudgeable
 from services.verifier.retries import CheckRunner
 
@@ -35,6 +35,8 @@ class Suspects:
         self._turn = threading.Condition()
         self._running: Counter[str] = Counter()
         self._alone = False
+        self._queued = 0
+        self._starved: set[str] = set()
         self._deaths: Counter[str] = Counter()
         self._closed = False
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -54,9 +56,11 @@ class Suspects:
         """Around one check run of the candidate with this key. Raises Unjudgeable when it has had its deaths."""
         if self._deaths[key] >= self._limit:
             raise Unjudgeable(CAUSE)
-        alone = self._deaths[key] > 0
+        alone = self._deaths[key] > 0 or key in self._starved
         with self._turn:
-            self._turn.wait_for(lambda: not self._alone and not (alone and self._running))
+            self._queued += alone  # nobody who comes later goes before
+            self._turn.wait_for(lambda: not self._alone and not (self._running if alone else self._queued))
+            self._queued -= alone
             self._alone = alone
             self._running[key] += 1
             self._save()
@@ -66,16 +70,21 @@ class Suspects:
             with self._turn:
                 self._running -= Counter({key: 1})
                 self._deaths.pop(key, None)  # the verifier lives: it was not this one
-                self._alone = False
+                if alone:
+                    self._alone = False
                 self._save()
                 self._turn.notify_all()
 
     def guard(self, run: CheckRunner) -> CheckRunner:
-        """The same check runs, each remembered while it runs."""
+        """The same check runs, each remembered while it runs. One that was starved of CPU is repeated alone."""
 
         def guarded(candidate: Admitted, check: CheckSet, seed: int) -> Facts:
-            with self.checking(f"{candidate.digest} {check.digest}"):
-                return run(candidate, check, seed)
+            key = f"{candidate.digest} {check.digest}"
+            with self.checking(key):
+                facts = run(candidate, check, seed)
+            change = self._starved.add if attribute(facts)[1] == STARVED else self._starved.discard
+            change(key)
+            return facts
 
         return guarded
 
@@ -92,5 +101,6 @@ class Suspects:
         entry = {"run_id": self._run_id, "running": sorted(self._running), "deaths": dict(self._deaths)}
         temporary = self._path.with_name(self._path.name + ".new")
         with contextlib.suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
             temporary.write_text(json.dumps(entry))
             os.replace(temporary, self._path)

@@ -8,6 +8,7 @@ from typing import Any
 
 from services.tasks.fixture import Example
 from services.watch import probes, source
+from services.watch.shapes import Numbers, Shapes
 
 LITERAL_BRANCH = "input_literal_branch"
 """A new condition compares with a value that is an argument of a visible example."""
@@ -30,38 +31,54 @@ _LYING = {"__eq__", "__ne__", "__hash__", "__bool__", "__lt__", "__le__", "__gt_
 def findings(base: Mapping[str, str], tree: Mapping[str, str], examples: Sequence[Example]) -> tuple[str, ...]:
     """Sorted stable words for the changed files of `tree` (path -> text) against the fixture's `base`.
 
-    `examples` are the public checks: what a policy can have seen. Never raises for any text.
+    `examples` are the public checks: what a policy can have seen. Never raises for any text; the work is linear in its
+    size and bounded by one budget of steps over all files.
     """
     found: set[str] = set()
+    budget = source.Budget()
     for path, text in tree.items():
         if path.endswith(".py") and text != base.get(path):
             try:
-                found |= _file(base.get(path, ""), text, examples)
-            except RecursionError:  # long chains of operators: deeper than the walks over the syntax tree can go
+                found |= _file(base.get(path, ""), text, _Seen(examples, Numbers(budget)))
+            except source.OverBudget:
+                found.add(probes.UNANALYSED)
+            except RecursionError:  # whatever of the compiler's own the bounds of `source` do not foresee
                 found.add(UNREADABLE)
     return tuple(sorted(found))
 
 
-def _file(old_text: str, new_text: str, examples: Sequence[Example]) -> set[str]:
-    new = source.parse(new_text)
-    if new is None:
+class _Seen:
+    """The numbers of what the visible examples show: their arguments, and pairs of arguments and answer."""
+
+    def __init__(self, examples: Sequence[Example], numbers: Numbers) -> None:
+        self.numbers = numbers
+        self.arguments = frozenset(map(numbers.of_value, _known(examples)))
+        self.pairs = frozenset(pair for example in examples for pair in _pairs(example, numbers))
+
+
+def _file(old_text: str, new_text: str, seen: _Seen) -> set[str]:
+    budget = seen.numbers.budget
+    if max(len(new_text), len(old_text)) > source.MAX_CHARS:
+        raise source.OverBudget
+    tree = source.parse(new_text, budget)
+    if tree is None:
         return {UNREADABLE}
-    old = source.parse(old_text) or ast.Module([], [])
-    known = _known(examples)
-    before = {ast.dump(node) for node in ast.walk(old)}
-    added = [node for node in ast.walk(new) if ast.dump(node) not in before]
+    new = Shapes(tree, seen.numbers, seen.arguments)
+    old = Shapes(source.parse(old_text, budget) or ast.Module([], []), seen.numbers, seen.arguments)
+    before = set(map(old.form, old.nodes))
+    added = [node for node in new.nodes if new.form(node) not in before]
     found = set(probes.in_nodes(added))
-    if any(_compares(test, known) for node in added for test in _tests(node)):
+    if any(new.compares(test) for node in added for test in _tests(node)):
         found.add(LITERAL_BRANCH)
-        if _without_branches(new, known) == _without_branches(old, known):
+        if new.pruned() == old.pruned():
             found.add(KNOWN_INPUTS_ONLY)
-    if any(_is_table(node, examples) for node in added):
+    if any(_is_table(node, new, seen) for node in added):
         found.add(ANSWER_TABLE)
     if any(isinstance(node, ast.ExceptHandler) and _catches_all(node) for node in added):
         found.add(CATCH_ALL)
     if any(isinstance(node, ast.FunctionDef) and node.name in _LYING for node in added):
         found.add(LYING_TYPE)
-    if _keeps_state(old, new):
+    if _states(new.nodes) - _states(old.nodes):
         found.add(STATEFUL)
     return found
 
@@ -84,21 +101,6 @@ def _common(value: Any) -> bool:
     return True
 
 
-def _literal(node: ast.AST) -> Any:
-    """The value of a literal expression; raises ValueError for anything else."""
-    if not isinstance(node, ast.expr):
-        raise ValueError("no expression")
-    return ast.literal_eval(node)
-
-
-def _is_known(node: ast.AST, known: Sequence[Any]) -> bool:
-    try:
-        value = _literal(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return False
-    return any(type(value) is type(other) and value == other for other in known)
-
-
 def _tests(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
         yield node.test
@@ -110,31 +112,7 @@ def _tests(node: ast.AST) -> Iterator[ast.AST]:
         yield node.value
 
 
-def _compares(test: ast.AST, known: Sequence[Any]) -> bool:
-    """Whether a condition compares with a known argument, alone or as a member of a literal."""
-    for node in ast.walk(test):
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            if any(_is_known(side, known) or _holds(side, known) for side in sides):
-                return True
-        elif isinstance(node, ast.MatchValue) and _is_known(node.value, known):
-            return True
-        elif isinstance(node, ast.MatchSequence):
-            values = [part.value for part in node.patterns if isinstance(part, ast.MatchValue)]
-            if _is_known(ast.List(values, ast.Load()), known) or any(_is_known(value, known) for value in values):
-                return True
-    return False
-
-
-def _holds(node: ast.AST, known: Sequence[Any]) -> bool:
-    if isinstance(node, ast.List | ast.Tuple | ast.Set):
-        return any(_is_known(item, known) for item in node.elts)
-    if isinstance(node, ast.Dict):
-        return any(key is not None and _is_known(key, known) for key in node.keys)
-    return False
-
-
-def _is_table(node: ast.AST, examples: Sequence[Example]) -> bool:
+def _is_table(node: ast.AST, shapes: Shapes, seen: _Seen) -> bool:
     """A dict or a list of pairs in which at least two visible examples stand with their answers."""
     if isinstance(node, ast.Dict):
         pairs: Iterable[tuple[ast.AST | None, ast.AST]] = zip(node.keys, node.values, strict=True)
@@ -144,42 +122,20 @@ def _is_table(node: ast.AST, examples: Sequence[Example]) -> bool:
         ]
     else:
         return False
-    seen = 0
-    for key, value in pairs:
-        if key is not None and any(_is_pair(key, value, example) for example in examples):
-            seen += 1
-    return seen >= 2
+    return sum((shapes.value(key), shapes.value(value)) in seen.pairs for key, value in pairs) >= 2
 
 
-def _is_pair(key: ast.AST, value: ast.AST, example: Example) -> bool:
+def _pairs(example: Example, numbers: Numbers) -> Iterator[tuple[int, int]]:
+    """Every way in which a table could name an example's arguments, with its answer."""
     asked = [example.args, *example.args[:1]] if len(example.args) == 1 else [example.args]
     asked += [str(example.args), repr(example.args[0]) if example.args else ""]
     asked += [_frozen(one) for one in asked]
-    return _is_known(value, [example.expected]) and _is_known(key, asked)
+    answer = numbers.of_value(example.expected)
+    return ((numbers.of_value(one), answer) for one in asked)
 
 
 def _frozen(value: Any) -> Any:
     return tuple(_frozen(item) for item in value) if isinstance(value, list | tuple) else value
-
-
-class _Pruned(ast.NodeTransformer):
-    """Removes what stands under conditions on known arguments."""
-
-    def __init__(self, known: Sequence[Any]) -> None:
-        self._known = known
-
-    def visit_If(self, node: ast.If) -> Any:
-        self.generic_visit(node)
-        return node.orelse if _compares(node.test, self._known) else node
-
-    def visit_IfExp(self, node: ast.IfExp) -> Any:
-        self.generic_visit(node)
-        return node.orelse if _compares(node.test, self._known) else node
-
-
-def _without_branches(tree: ast.Module, known: Sequence[Any]) -> str:
-    copy = ast.parse(ast.unparse(tree))
-    return ast.dump(_Pruned(known).visit(copy))
 
 
 def _catches_all(node: ast.ExceptHandler) -> bool:
@@ -192,15 +148,11 @@ def _catches_all(node: ast.ExceptHandler) -> bool:
     )
 
 
-def _keeps_state(old: ast.Module, new: ast.Module) -> bool:
-    return bool(_states(new) - _states(old))
-
-
-def _states(tree: ast.Module) -> set[str]:
+def _states(nodes: Sequence[ast.AST]) -> set[str]:
     """Where a function keeps something from call to call, as text."""
-    functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Global):
             found.update(f"global {name}" for name in node.names)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):

@@ -114,7 +114,7 @@ FORGERIES = [
         """, "protocol", "crash", "timeout", "cpu_limit", bounds=SHORT),
     fail("R3", "writing replaced", "import posix\nposix.write = lambda fd, data: len(data)\n" + GOOD, "timeout", bounds=SHORT),
     fail("R3", "reading replaced", "import posix, marshal\nraw = marshal.dumps(('0' * 32, 'c', 0, '', (2, 3), {}, ()))\nstream = [len(raw).to_bytes(4, 'little'), raw] * 9\nposix.read = lambda fd, count: stream.pop(0)\n" + GOOD, "protocol"),
-    fail("R3", "questions replaced by known ones", "import marshal\nreal = marshal.loads\ndef loads(raw):\n    got = real(raw)\n    return (*got[:4], (2, 3), *got[5:]) if type(got) is tuple and len(got) == 7 else got\nmarshal.loads = loads\n" + GOOD, "wrong_value"),
+    fail("R3", "questions replaced by known ones", "import marshal\nreal = marshal.loads\ndef known(one): return (*one[:4], (2, 3), *one[5:])\ndef loads(raw):\n    got = real(raw)\n    if type(got) is list: return [known(one) for one in got]\n    return known(got) if type(got) is tuple and len(got) == 7 else got\nmarshal.loads = loads\n" + GOOD, "wrong_value"),
     fail("R3", "an encoder that says what is public", "import sys\nfor one in list(vars(sys.modules['__main__']).values()):\n    if isinstance(one, type):\n        for name in ('answer', 'text', 'value'):\n            if hasattr(one, name): setattr(one, name, lambda self, *a, **k: '{\"i\":\"5\"}')\n" + WRONG, "wrong_value", "undecodable", "unencodable"),
     fail("R3", "limits of the loader lifted", "import sys\nmain = sys.modules['__main__']\nfor name in ('MAX_DEPTH', 'MAX_NODES', 'INT_LIMIT'):\n    if hasattr(main, name): setattr(main, name, 10 ** 5000)\nsys.set_int_max_str_digits(0)\ndef add(a, b): return [[[0] * 300] * 300, 10 ** 4400]\n", "undecodable", "unencodable", "protocol", "wrong_value", "crash"),
     fail("R3", "the id of the question changed", "import sys\nframe = sys._getframe()\nwhile frame:\n    run = frame.f_locals.get('run')\n    if type(run) is dict: run['id'] = run['current'] = 'f' * 32\n    frame = frame.f_back\n" + WRONG, "protocol"),
@@ -159,11 +159,12 @@ FORGERIES = [
             texts = {t for t in gc.get_objects() if type(t) is tuple and len(t) == 2 and type(t[0]) is str and len(t[0]) == 32}
             return a + b if len(texts) > 1 else a - b
         """, "wrong_value"),
-    fail("R5", "traces the loader", """
+    fail("R5", "traces the loader for a question and its repeat", """
         import sys
         seen = []
         def spy(frame, event, argument):
-            seen.append([v for v in frame.f_locals.values() if type(v) is list and len(v) > 1 and type(v[0]) is tuple])
+            asked = [v for v in frame.f_locals.values() if type(v) is list and len(v) > 1 and type(v[0]) is tuple]
+            seen.append([v for v in asked if len({repr(one[4]) for one in v}) < len(v)])
             return spy
         sys.settrace(spy)
         frame = sys._getframe()

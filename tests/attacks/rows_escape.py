@@ -98,6 +98,22 @@ ESCAPES = [
     harmless("E6", "set-user-id of its own makes nothing", "import os\nwith open('/tmp/p', 'w') as file: file.write('#!/python/bin/python3')\ntry: os.chmod('/tmp/p', 0o6755)\nexcept OSError: pass\nassert os.stat('/tmp/p').st_uid == os.getuid()\nos.unlink('/tmp/p')\n" + GOOD),
     harmless("E7", "the interpreter's own file", "import os, sys\nfor path in (sys.executable, os.path.realpath(sys.executable), '/proc/self/exe', '/proc/1/exe'):\n    for flags in (os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND):\n        try: os.close(os.open(path, flags))\n        except OSError: continue\n        assert False, path\ntry:\n    os.unlink(sys.executable)\n    assert False\nexcept OSError: pass\n" + GOOD),
     harmless("E5", "links out of the scratch folder lead nowhere", "import os\nfor n, target in enumerate(('/etc/shadow', '/root', '/proc/1/root', '/proc/1/cwd', '../../../../etc/shadow', '/worker.pyc')):\n    os.symlink(target, f'/tmp/l{n}')\n    try:\n        with open(f'/tmp/l{n}', 'ab') as file: file.write(b'x')\n    except OSError: continue\n    assert False, target\n" + GOOD),
+    harmless("E10", "nothing of a shared inode to tell another jail by", (CALLS, """
+        fd = os.open(os.__file__, os.O_RDONLY)
+        lock = ctypes.create_string_buffer(bytes(64), 64)
+        vector = (ctypes.c_uint64 * 2)(ctypes.addressof(buffer), 16)
+        none_of(flock=(73, fd, 5), getlk=(72, fd, 5, lock), setlk=(72, fd, 6, lock), ofd_setlk=(72, fd, 37, lock),
+                getlease=(72, fd, 1025, 0), setlease=(72, fd, 1024, 0), rw_hint=(72, fd, 1035, lock), notify=(72, fd, 1026, 0),
+                fadvise=(221, fd, 0, 0, 4), readahead=(187, fd, 0, 4096), sync_range=(277, fd, 0, 0, 0),
+                nowait=(327, fd, vector, 1, 0, 0, 8), cachestat=(451, fd, lock, buffer, 0), handle=(303, fd, b'', lock, buffer, 0x1000))
+        """, GOOD)),
+    harmless("E10", "nothing of the whole machine or a whole user to tell another jail by", (CALLS, """
+        import mmap
+        page = mmap.mmap(os.open(os.__file__, os.O_RDONLY), 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE, flags=mmap.MAP_PRIVATE)
+        at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+        none_of(sysinfo=(99, buffer), mincore=(27, at, 4096, buffer), pageout=(28, at, 4096, 21), willneed=(28, at, 4096, 3),
+                wake=(202, at, 1, 1, 0, 0, 0), timer=(222, 1, 0, buffer), queued=(129, os.getpid(), 40, buffer), inotify=(253,))
+        """, GOOD)),
 ]  # fmt: skip
 
 # What one run tries to leave, and what the next on the same slot must not find.

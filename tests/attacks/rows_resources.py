@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - attacks are read as one line each
 """X: resources. Each fails for what it did, and none costs its host more than its limits say."""
 
-from tests.attacks.battery import GOOD, SHORT, fail
+from tests.attacks.battery import GOOD, SHORT, fail, harmless
 
 # Ended by the kernel itself; on a busy machine its sampled time runs ahead of what its control group measured.
 KERNEL = ("cpu_limit", "crash")
@@ -46,6 +46,7 @@ TIME = [
     fail("X3", "sort that never compares alike", "import random\nclass K:\n    def __lt__(self, other): return random.random() < 0.5\ndef add(a, b):\n    while True: sorted(K() for _ in range(10_000))\n", "cpu_limit"),
     fail("X3", "children spin, the parent waits", "import os\ndef add(a, b):\n    for _ in range(4):\n        if os.fork() == 0:\n            while True: pass\n    os.wait()\n", "timeout", "cpu_limit", bounds=SHORT),
     fail("X3", "slow but right, the timer put off", "import signal, time\ndef add(a, b):\n    signal.setitimer(signal.ITIMER_PROF, 0)\n    end = time.process_time() + 0.6\n    while time.process_time() < end: pass\n    return a + b\n", "cpu_limit"),
+    fail("X3", "sessions that spin while the answer is awaited", "import os, time\ndef add(a, b):\n    for _ in range(8):\n        if os.fork() == 0:\n            os.setsid()\n            while True: pass\n    time.sleep(60)\n", "cpu_limit"),
     fail("X3", "slow but right, in children", "import os, time\ndef add(a, b):\n    for _ in range(3):\n        if os.fork() == 0:\n            end = time.process_time() + 0.3\n            while time.process_time() < end: pass\n            os._exit(0)\n    for _ in range(3): os.wait()\n    return a + b\n", "cpu_limit"),
     fail("X3", "sleep", "import time\ndef add(a, b):\n    time.sleep(60)\n", "timeout", bounds=SHORT),
     fail("X3", "sleep at import", "import time\ntime.sleep(60)\n", "timeout", bounds=SHORT),
@@ -58,9 +59,10 @@ TIME = [
 
 OUTPUT = [
     fail("X4", "log flood", "def add(a, b):\n    for _ in range(99): print('x' * 4096)\n    return a + b\n", "output_flood"),
-    fail("X4", "log flood in bursts", "import os, time\ndef add(a, b):\n    for _ in range(20):\n        os.write(2, b'x' * 8192); time.sleep(0.002)\n    return a + b\n", "output_flood"),
+    fail("X4", "log flood in bursts", "import os, time\ndef add(a, b):\n    for _ in range(40):\n        os.write(2, b'x' * 8192); time.sleep(0.002)\n    return a + b\n", "output_flood"),
     fail("X4", "log flood of a child", "import os, time\nif os.fork() == 0:\n    while True: os.write(1, b'x' * 4096)\ntime.sleep(0.3)\n" + GOOD, "output_flood"),
     fail("X4", "log flood at import", "import sys\nwhile True: sys.stderr.write('y' * 65536)\n", "output_flood", "cpu_limit"),
+    harmless("X4", "prints as debugging does", "def add(a, b):\n    for _ in range(40): print('x' * 3072)\n    return a + b\n"),
     fail("X4", "large reply", "def add(a, b): return 'x' * (2 << 20)\n", "protocol", "unencodable"),
     fail("X4", "reply flood", "import os\ndef add(a, b):\n    for fd in range(3, 64):\n        try:\n            while True: os.write(fd, b'\\x00\\x00\\x10\\x00' + b'x' * (1 << 20))\n        except OSError: pass\n", "protocol", "output_flood"),
     fail("X5", "disk fill", "def add(a, b):\n    for n in range(99):\n        with open(f'/tmp/f{n}', 'wb') as file: file.write(b'x' * (1 << 20))\n    return a + b\n", "wrong_exception"),

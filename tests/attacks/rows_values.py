@@ -78,7 +78,7 @@ SPECIAL = [
     fail("S10", "slow beyond small inputs", "def add(a, b):\n    for _ in range(abs(a) ** 3): pass\n    return a + b\n", "cpu_limit", check="fresh"),
     fail("I4", "right half the time", "import random\ndef add(a, b): return a + b + (random.random() < 0.5)\n", "wrong_value", "inconsistent", check="fresh"),
     fail("I4", "answers that drift within the tolerance", "n = 0\ndef add(a, b):\n    global n\n    n += 1\n    return a + b + n / 1000\n", "inconsistent", check="close"),
-    fail("I4", "order that differs within a bag", "n = 0\ndef add(a, b):\n    global n\n    n += 1\n    return [a, b, b][n % 3:] + [a, b, b][:n % 3]\n", "inconsistent", check="multiset"),
+    harmless("I4", "order that differs within a bag", "n = 0\ndef add(a, b):\n    global n\n    n += 1\n    return [a, b, b][n % 3:] + [a, b, b][:n % 3]\n", check="multiset"),
     fail("I5", "right for one hash seed in a thousand", "def add(a, b): return a + b if hash('x') % 1024 == 7 else a - b\n", "wrong_value"),
     fail("I5", "right for another clock", "import time, locale, os\ndef add(a, b): return a + b if time.tzname[0] == 'CET' or (os.cpu_count() or 1) > 4096 or time.time() < 1e9 else a - b\n", "wrong_value"),
 ]  # fmt: skip

@@ -6,10 +6,10 @@ import time
 import pytest
 
 from schemas.verification import VerificationAlarm, VerificationTrial, VerificationVerdict
+from services.patch.render import render
 from services.runtime.jail.backend import Backend
 from services.runtime.jail.launcher import JailHost
 from services.runtime.settings import Verifier
-from services.sandbox.diff import render
 from services.tasks import leaks
 from services.tasks.fixture import CheckSet, Fixture
 from services.verifier import trial

@@ -94,7 +94,7 @@ def _check_runs(host: JailHost, bwrap: str, seconds: float) -> dict[str, float]:
     tasks = build_catalogue(0)
     fixtures = list({fixture.problem: fixture for fixture in tasks.fixtures}.values())
     found: dict[str, float] = {}
-    bare = [bwrap, "--unshare-all", "--as-pid-1", "--die-with-parent", "--ro-bind", str(host.root), "/", "--"]
+    bare = [bwrap, "--unshare-all", "--as-pid-1", "--die-with-parent", "--ro-bind", str(tree.staged()), "/", "--"]
     bare += [tree.PYTHON, "-I", "-S", "-B", "-c", "pass"]
     ran = _Counter(lambda n: subprocess.run(bare, env={}, check=True))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -85,14 +85,15 @@ def started(stack: Stack) -> Iterator[Running]:
 def running(settings: RunSettings, services: tuple[str, ...] | None = None) -> Iterator[Running]:
     """Prepare and start a stack; everything is ended and reaped afterwards."""
     run = RunDir(Path(settings.run_dir))
-    settings = prepare(settings, run, lambda record: None)
-    with started(Stack(run, settings, services) if services else Stack(run, settings)) as live:
-        yield live
+    with run.claimed():
+        settings = prepare(settings, run, lambda record: None)
+        with started(Stack(run, settings, services) if services else Stack(run, settings)) as live:
+            yield live
 
 
 def watched_to_its_end(run: RunDir, timeout_s: float = 200.0) -> list[object]:
     """Start a run that was put back and wait until it is over, its audit balanced; all that its topics hold then."""
-    with started(Stack(run, run.settings())) as live:
+    with run.claimed(), started(Stack(run, run.settings())) as live:
         live.until(lambda: live.stack.finished, timeout_s, "the end of the run that was put back")
         live.stack.stop_services()
         live.watcher.settle()

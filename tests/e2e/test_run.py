@@ -1,7 +1,9 @@
 """`rollstream run` end to end with the real engine, sandbox, verifier and trainer: runs, stops, resumes, reports."""
 
+import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.local.rundir import RunDir
 from infra.local.stack import SERVICES
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +70,7 @@ def start(*arguments):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_interrupted_run_resumes_to_a_balanced_audit_and_a_report(cache, tmp_path):
-    config, root = tmp_path / "run.toml", tmp_path / "run"
+    config, root = tmp_path / "run.toml", tmp_path / "a run #1, 100%25 'é'"
     config.write_text(TINY.format(lag=0))
     first = start("run", "--config", str(config), "--run-dir", str(root))
     deadline = time.monotonic() + 120
@@ -79,10 +82,15 @@ def test_interrupted_run_resumes_to_a_balanced_audit_and_a_report(cache, tmp_pat
     second = rollstream("run", "--run-dir", str(root), timeout=60)
     assert second.returncode == 2
     assert "running already" in second.stderr
+    assert RunDir(root).live_bootstrap(), "the refused one took nothing of the first one's away"
     first.send_signal(signal.SIGINT)
     said, _ = first.communicate(timeout=90)
     assert first.returncode == 130, said
     assert "go on with" in said
+
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
 
     other = rollstream("run", "--run-dir", str(root), "--set", "dispatch.updates=9", timeout=60)
     assert other.returncode == 2
@@ -90,6 +98,13 @@ def test_interrupted_run_resumes_to_a_balanced_audit_and_a_report(cache, tmp_pat
 
     done = rollstream("run", "--run-dir", str(root), timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert before == {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    # The copy goes on from where it was made, in its own store alone, wherever it lies.
+    moved, store = tmp_path / "moved", sorted(path for path in (root / "store").rglob("*") if path.is_file())
+    copy.rename(moved)
+    again = rollstream("run", "--run-dir", str(moved), timeout=240)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert store == sorted(path for path in (root / "store").rglob("*") if path.is_file())
     report = (root / "report.md").read_text()
     assert "held-out" in report.lower()
     for name in ("run.toml", "versions.json", "README.md", "report.md"):
@@ -106,6 +121,16 @@ def test_interrupted_run_resumes_to_a_balanced_audit_and_a_report(cache, tmp_pat
     assert not re.search(r"Traceback", done.stdout + done.stderr + trial.stdout)
 
 
+PROGRAM = json.dumps(
+    {
+        "name": "total",
+        "buggy": "def total(xs):\n    return 0\n",
+        "correct": "def total(xs):\n    return sum(xs)\n",
+        "cases": [[[[1, 2]], 3], [[[4]], 4]],
+    }
+)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text", "says"),
     [
@@ -114,6 +139,13 @@ def test_interrupted_run_resumes_to_a_balanced_audit_and_a_report(cache, tmp_pat
         (("run", "--config", "CONFIG"), "[dispatch]\nupdatez = 3", "dispatch.updatez"),
         (("run", "--config", "CONFIG"), "[verifier]\nformat_weight=0.4\nlength_weight=0.7", "must be < 1"),
         (("run", "--config", "/nowhere/run.toml"), "", "no such configuration"),
+        (
+            ("run", "--set", "tasks.source=CONFIG", "--run-dir", "/nowhere/x"),
+            PROGRAM,
+            "none of its 1 tasks is for training",
+        ),
+        (("run", "--set", "tasks.source=CONFIG", "--run-dir", "/nowhere/x"), "\n" + "[" * 100_000, "line 2: not JSON"),
+        (("tasks", "check", "--all", "--source", "CONFIG"), PROGRAM.replace("sum", "\\ud800"), "line 1: 'correct'"),
         (("run", "--set", "nonsense"), "", "section.key=value"),
         (("up", "--service", "nobody"), "", "one of: "),
         (("up", "--service", "closure"), "", "kafka.bootstrap is empty"),
@@ -128,7 +160,7 @@ def test_interrupted_run_resumes_to_a_balanced_audit_and_a_report(cache, tmp_pat
 def test_bad_input_gives_one_clear_message(arguments, text, says, tmp_path):
     config = tmp_path / "run.toml"
     config.write_text(text)
-    done = rollstream(*[str(config) if a == "CONFIG" else a for a in arguments], timeout=60)
+    done = rollstream(*[a.replace("CONFIG", str(config)) for a in arguments], timeout=60)
     assert done.returncode == 2, done.stdout + done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr

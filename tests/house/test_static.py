@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SHARED = {"runtime", "agent", "tasks", "planner", "watch"}
-PURE = {"agent", "tasks", "planner", "watch"}
+SHARED = {"patch", "runtime", "agent", "tasks", "planner", "watch"}
+PURE = {"patch", "agent", "tasks", "planner", "watch"}
 CLIENTS = {"kafka", "aiokafka", "faust", "minio", "docker", "confluent_kafka"}
 
 
@@ -52,7 +52,12 @@ def test_arrows_only_point_down():
                 wrong.append(f"{path} imports {name}: services stand below infra")
             if parts[0] == "services" and len(parts) > 1 and parts[1] not in SHARED | {me}:
                 wrong.append(f"{path} imports {name}: another service")
-            if me in SHARED and parts[0] == "services" and len(parts) > 1 and parts[1] not in (me, "runtime", "tasks"):
+            if (
+                me in SHARED
+                and parts[0] == "services"
+                and len(parts) > 1
+                and parts[1] not in (me, "runtime", "tasks", "patch")
+            ):
                 wrong.append(f"{path} imports {name}: shared libraries stand below the services")
             if me in PURE and parts[0] in CLIENTS:
                 wrong.append(f"{path} imports {name}: a pure library")
@@ -62,3 +67,32 @@ def test_arrows_only_point_down():
 def test_every_module_says_why_it_exists():
     mute = [str(p) for p in modules() if not ast.get_docstring(ast.parse((ROOT / p).read_text()))]
     assert not mute
+
+
+PRINTS_ITSELF = {
+    "services/runtime/screen.py": "it is the way",
+    "services/runtime/logs.py": "lines of JSON, for a file",
+    "infra/prepare/coldstart_job.py": "lines of JSON, for the process that started it",
+}
+
+
+def test_commands_print_through_the_screen_alone():
+    """Text that others wrote reaches a terminal escaped and bounded: there is one way, runtime/screen."""
+    wrong = []
+    for path in modules():
+        mine = path.parts[0] == "services" or path.parts[:2] in (("infra", "local"), ("infra", "prepare"))
+        if not mine or str(path) in PRINTS_ITSELF:
+            continue
+        for node in ast.walk(ast.parse((ROOT / path).read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            text = node.args and isinstance(node.args[0], ast.JoinedStr | ast.Constant)
+            if (
+                name in ("print", "typer.echo", "click.echo", "typer.secho")
+                or name.rpartition(".")[2] in ("Console", "print_exc", "print_exception")
+                or name.startswith(("sys.stdout.write", "sys.stderr.write"))
+                or (name.endswith(".print") and text)
+            ):
+                wrong.append(f"{path}:{node.lineno} calls {name}: use services.runtime.screen")
+    assert not wrong, "\n".join(wrong)

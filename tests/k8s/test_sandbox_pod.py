@@ -103,8 +103,8 @@ def document(cluster: Cluster, name: str) -> Any:
 
 
 @pytest.mark.parametrize(("name", "evidence", "absent"), [
-    ("unprivileged", "sampled", ["one_user", "no_inode_limit", "namespaces_by_filter"]),
-    ("own-profile", "sampled", ["one_user", "no_inode_limit", "namespaces_by_filter"]),
+    ("unprivileged", "sampled", ["one_user", "no_inode_limit", "one_library", "namespaces_by_filter"]),
+    ("own-profile", "sampled", ["one_user", "no_inode_limit", "one_library", "namespaces_by_filter"]),
     ("root", "sampled", ["namespaces_by_filter"]),
     ("privileged", "cgroup", []),
 ])  # fmt: skip

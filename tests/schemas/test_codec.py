@@ -20,18 +20,18 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
 
 def values(spec: FieldSpec) -> st.SearchStrategy:
+    """Every legal value, its bounds among the likely ones."""
     arrow = spec.arrow.value_type if spec.kind in ("list",) else spec.arrow
-    if spec.kind == "ids":
-        base = st.lists(st.integers(-(2**31), 2**31 - 1), min_size=2, max_size=2).map(lambda v: np.array(v, np.int32))
-    elif spec.kind == "floats":
-        base = st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2).map(
-            lambda v: np.array(v, np.float32)
-        )
+    low, high = (spec.between.low, spec.between.high) if spec.between else (None, None)
+    if spec.kind in ("ids", "floats"):
+        one = st.integers(low, high) if spec.kind == "ids" else st.floats(low, high, width=32)
+        dtype = np.int32 if spec.kind == "ids" else np.float32
+        base = st.lists(one, min_size=2, max_size=2).map(lambda v: np.array(v, dtype))
     else:
         scalar = {
             pa.utf8(): st.sampled_from(sorted(spec.choices)) if spec.choices else TEXT,
-            pa.int64(): INT64,
-            pa.float64(): st.floats(allow_nan=False),
+            pa.int64(): st.integers(low, high) if spec.between else INT64,
+            pa.float64(): st.floats(low, high, allow_nan=False),
             pa.bool_(): st.booleans(),
             pa.binary(): st.binary(max_size=50),
         }[arrow]

@@ -171,7 +171,12 @@ class Deliver:
 
     def run_jobs(self) -> None:
         while self.held:
-            job = self.held.pop(0)
+            self.step()
+
+    def step(self) -> None:
+        """Run the jobs that are held now, and hold those that they cause."""
+        jobs, self.held = self.held, []
+        for job in jobs:
             try:
                 result = job.run()
             except Exception as error:

@@ -4,6 +4,7 @@ import pytest
 import typer.main
 
 from services.cli import app
+from services.runtime.overrides import parse_overrides
 
 READS = ("audit", "tap", "trial", "verdicts", "recorded", "backup")
 
@@ -22,3 +23,8 @@ def test_audit_takes_the_folder_as_its_argument_too(tmp_path, monkeypatch):
             app(["audit", *words])
         assert end.value.code == 0
     assert asked == [tmp_path, tmp_path]
+
+
+@pytest.mark.parametrize("text", ["[" * 3000, "9" * 5000, "\ud800", "{"])
+def test_an_override_that_is_no_toml_is_text(text):
+    assert parse_overrides([f"tasks.source={text}"], print) == {"tasks": {"source": text}}

@@ -14,7 +14,14 @@ from services.runtime.logs import Log
 _SERVICE_BYTES = 256 * MIB
 _IDLE_BYTES = 4 * MIB
 """A jail in which nothing runs: measured 3.3 MiB."""
-_WEAKNESSES = ("one_user", "no_inode_limit", "no_memory_kill_count", "namespaces_by_filter", "no_own_counters")
+_WEAKNESSES = (
+    "one_user",
+    "no_inode_limit",
+    "one_library",
+    "no_memory_kill_count",
+    "namespaces_by_filter",
+    "no_own_counters",
+)
 
 
 def announce(backend: Backend, log: Log, registry: CollectorRegistry, warning: str | None = None) -> None:

@@ -17,7 +17,7 @@ Evidence = Literal["cgroup", "engine", "sampled", "rlimit"]
 the kernel's bounds of each process and a watch that samples their sum from outside; those bounds alone."""
 
 Runtime = Literal["plain", "pytest", "network"]
-"""What the interpreter inside can import: the standard library without sockets; and pytest; and sockets."""
+"""What there is inside: the standard library, in which no socket can be made; and pytest; and sockets."""
 
 
 @dataclass(frozen=True)

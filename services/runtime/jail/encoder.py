@@ -131,14 +131,17 @@ class Encoder:
             self.table.append("[" + quote(name) + ",[" + ",".join(texts) + "]]")
 
     def raised(self, error: BaseException) -> str:
-        """Name of the first declared or allow-listed built-in type among the exception's bases."""
+        """Names of the declared or allow-listed built-in types among the exception's bases that imply the others."""
+        found: list[Any] = []
+        names = []
         for base in type(error).__mro__:
-            own = self.space.error_types.get(id(base))
-            if own is not None:
-                return own
-            if base.__module__ == "builtins" and base.__name__ in self.space.names:
-                return str(base.__name__)
-        return "BaseException"
+            name = self.space.error_types.get(id(base))
+            if name is None and base.__module__ == "builtins" and base.__name__ in self.space.names:
+                name = str(base.__name__)
+            if name is not None and not [one for one in found if base in one.__mro__]:
+                found.append(base)
+                names.append(name)
+        return "+".join(names) or "BaseException"
 
     def foreign(self, value: "Any", kind: type) -> str:
         """An object of a declared class: a node by number, or a handle."""

@@ -21,14 +21,28 @@ from services.runtime.jail import cgroup
 SLOTS = 250
 FIRST_UID = 60_001
 MAX_INSTANCES = 16
-TREES = "trees-"
+TREES, COPIES = "trees-", "copies-"
+
+
+def temporary() -> Path:
+    """The folder for temporary files. Raises UserError where there is none."""
+    named = {os.path.abspath(os.environ[name]) for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)}
+    with contextlib.suppress(FileNotFoundError):
+        found = tempfile.gettempdir()
+        if found in named | {"/tmp", "/var/tmp", "/usr/tmp"}:  # else it is the working folder, which is no such place
+            return Path(found)
+    raise UserError(
+        "no folder for temporary files can be written",
+        ", ".join(sorted(named)) or "/tmp and /var/tmp",
+        "mount a writable /tmp (in a pod: an emptyDir), or set TMPDIR to a folder that this user may write",
+    )
 
 
 def lock_folder(run: Path = Path("/run")) -> Path:
     """Folder of the lock files: one per user of this machine (or of this container, whose /run may be read-only)."""
     if os.geteuid() == 0 and os.access(run, os.W_OK):
         return run / "rollstream-jails"
-    return Path(tempfile.gettempdir()) / f"rollstream-jails-{os.geteuid()}"
+    return temporary() / f"rollstream-jails-{os.geteuid()}"
 
 
 class Instance:
@@ -37,15 +51,24 @@ class Instance:
     def __init__(self, folder: Path | None = None) -> None:
         """Take the first free number. Raises UserError when all are taken or the folder is not ours."""
         self._folder = folder or lock_folder()
-        with contextlib.suppress(FileExistsError):
-            self._folder.mkdir(mode=0o700)
-        if self._folder.lstat().st_uid != os.geteuid():
-            raise UserError("the folder of the sandbox locks belongs to another user", str(self._folder), "remove it")
-        for number in range(MAX_INSTANCES):
-            fd = self._try(number)
-            if fd is not None:
-                self.number, self._fd = number, fd
-                return
+        try:
+            with contextlib.suppress(FileExistsError):
+                self._folder.mkdir(mode=0o700)
+            if self._folder.lstat().st_uid != os.geteuid():
+                raise UserError(
+                    "the folder of the sandbox locks belongs to another user", str(self._folder), "remove it"
+                )
+            for number in range(MAX_INSTANCES):
+                fd = self._try(number)
+                if fd is not None:
+                    self.number, self._fd = number, fd
+                    return
+        except OSError as error:
+            raise UserError(
+                f"the sandbox locks cannot be made: {error.strerror}",
+                str(self._folder),
+                f"let user {os.geteuid()} write to {self._folder.parent}, on a file system with space",
+            ) from error
         raise UserError(
             f"all {MAX_INSTANCES} sandbox instances of this machine are in use",
             str(self._folder),
@@ -82,6 +105,10 @@ class Instance:
         """Folder below `cache` for the fixtures' trees of this instance."""
         return cache / f"{TREES}{self.number}"
 
+    def copies(self, cache: Path) -> Path:
+        """Folder below `cache` for this instance's own copies of the staged interpreter."""
+        return cache / f"{COPIES}{self.number}"
+
     def uid(self, slot: int) -> int:
         """User id of a slot; 0 means "keep the caller's", where only root could change it."""
         return FIRST_UID + self.number * SLOTS + slot if os.geteuid() == 0 else 0
@@ -96,9 +123,10 @@ class Instance:
             try:
                 found += _sweep_one(_label(number), layout)
                 found += self._remove_files(number)
-                with contextlib.suppress(FileNotFoundError):
-                    shutil.rmtree(cache / f"{TREES}{number}")
-                    found.append(f"folder {TREES}{number}")
+                for kind in (TREES, COPIES):
+                    with contextlib.suppress(FileNotFoundError):
+                        shutil.rmtree(cache / f"{kind}{number}")
+                        found.append(f"folder {kind}{number}")
             finally:
                 if fd is not None:
                     os.close(fd)

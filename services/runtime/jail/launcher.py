@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -46,13 +48,13 @@ class JailHost:
             raise UserError(f"{slots} sandbox slots are wanted, at most {SLOTS} are possible", do="lower the setting")
         self._bwrap = find_bwrap()
         self._disable_namespaces = can_disable_namespaces()
-        self._roots: dict[Runtime, Path] = {"plain": tree.staged()}
+        self._roots: dict[Runtime, tuple[int, Path]] = {}
         self._filters: dict[bool, str] = {}
         self.instance = instance or Instance()
         self.layout = cgroup.detect()
         self.surroundings = Surroundings()
         self._sampled = self.layout.version == 0 and can_sample()
-        cache = tree.cache_folder()
+        cache = self._cache = tree.cache_folder()
         self.swept = self.instance.sweep(self.layout, cache)
         tree.sweep()
         self._lock = threading.Lock()
@@ -61,26 +63,29 @@ class JailHost:
         self._retired = 0
         self._closed = False
         self._stage_at = cache / "stage"  # an empty folder; each jail mounts over it in a namespace of its own
-        self._stage_at.mkdir(mode=0o755, exist_ok=True)
-        self.fixtures = Fixtures(self.instance.trees(cache))
+        self._memory_at = cache / "memory"  # another, over which the spawner mounts the interpreter's copy
+        with tree.explained(cache):
+            for folder in (self._stage_at, self._memory_at):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o755)
+            self.fixtures = Fixtures(self.instance.trees(cache))
         self.proxies = Proxies(self.instance.file)
         self._start_spawner()
         self.watch = Watch()
         # Only root may mount. Elsewhere bubblewrap's own tmpfs serves, and fixtures go through the pipe.
         self.private_mounts = os.geteuid() == 0 and self._can_stage(None)
+        self.own_roots = self.private_mounts and self._can_stage(None, self._root_of("plain"))
         self.shows_files = self.private_mounts and self._can_stage(self.fixtures.folder)
 
-    @property
-    def root(self) -> Path:
-        """The staged tree that a plain jail sees as its root."""
-        return self._roots["plain"]
-
-    def _can_stage(self, lower: Path | None) -> bool:
-        answer, _ = self._ask({"probe": self._stage(Limits(), lower)}, [])
+    def _can_stage(self, lower: Path | None, root: Path | None = None) -> bool:
+        answer, _ = self._ask({"probe": self._stage(Limits(), root, lower)}, [])
         return bool(answer["possible"])
 
-    def _stage(self, limits: Limits, lower: Path | None, proxy: Path | None = None) -> dict[str, object]:
+    def _stage(
+        self, limits: Limits, root: Path | None, lower: Path | None, proxy: Path | None = None
+    ) -> dict[str, object]:
         return {
+            "root": None if root is None else str(root),
             "at": str(self._stage_at),
             "bytes": limits.tmp_bytes,
             "inodes": limits.tmp_inodes,
@@ -89,17 +94,30 @@ class JailHost:
         }
 
     def _root_of(self, runtime: Runtime) -> Path:
-        """Staged when first asked for. Raises UserError."""
+        """This owner's own copy of the staged tree, made when first asked for: no service shares an inode with another.
+
+        In memory of the spawner's where it may mount, else on disk. Raises UserError.
+        """
         with self._staging:
-            if runtime not in self._roots:
-                self._roots[runtime] = tree.staged(runtime)
-            return self._roots[runtime]
+            owner, root = self._roots.get(runtime, (0, Path()))
+            if owner and (owner == self.spawner_pid or root.is_relative_to(self.instance.copies(self._cache))):
+                return root
+            source = tree.staged(runtime)
+            with contextlib.suppress(JailFault):  # no memory is left, or no right to use it so
+                if self.private_mounts:
+                    answer, _ = self._ask({"copy": str(source), "at": str(self._memory_at)}, [])
+                    self._roots[runtime] = int(answer["owner"]), Path(answer["at"])
+                    return self._roots[runtime][1]
+            root = tree.copied(runtime, self.instance.copies(self._cache))
+            self._roots[runtime] = self.spawner_pid, root
+            return root
 
     def _filter(self, network: bool) -> str:
         with self._staging:
             if network not in self._filters:
                 path = self.instance.file("network.bpf" if network else "plain.bpf")
-                path.write_bytes(seccomp.program(network))
+                with tree.explained(path.parent):
+                    path.write_bytes(seccomp.program(network))
                 self._filters[network] = str(path)
             return self._filters[network]
 
@@ -171,6 +189,7 @@ class JailHost:
         found = {
             "one_user": os.geteuid() != 0,
             "no_inode_limit": not self.private_mounts,
+            "one_library": not self.own_roots,
             "no_memory_kill_count": not self.layout.version and self.surroundings.kills() is None,
             "namespaces_by_filter": not self._disable_namespaces,
         }
@@ -194,6 +213,7 @@ class JailHost:
             raise JailFault("this host cannot show a proxy's socket in a sandbox, so no hosts can be reached")
         try:
             env, root = environment(options.hash_seed), self._root_of(options.runtime)
+            filtered = self._filter(options.runtime == "network")
             proxy = self.proxies.socket(options.hosts) if options.hosts else None
         except (ValueError, UserError) as error:
             raise JailFault(str(error)) from error
@@ -203,8 +223,10 @@ class JailHost:
                 "label": self.instance.label,
                 "argv": self._arguments(root, limits, proxy),
                 "env": env,
-                "seccomp": self._filter(options.runtime == "network"),
-                "stage": self._stage(limits, lower, proxy) if self.private_mounts else None,
+                "seccomp": filtered,
+                "stage": self._stage(limits, root if self.own_roots else None, lower, proxy)
+                if self.private_mounts
+                else None,
                 "expendable": not self.counts_processes,
             }
             return self._start(limits, request, shown)
@@ -217,6 +239,7 @@ class JailHost:
         if not self.private_mounts:
             return bwrap_arguments(self._bwrap, root, limits, None, proxy, self._disable_namespaces)
         at, seen = self._stage_at, self._stage_at / "proxy" if proxy is not None else None
+        root = at / "root" if self.own_roots else root
         return bwrap_arguments(self._bwrap, root, limits, at / "top", seen, self._disable_namespaces)
 
     def _start(self, limits: Limits, request: dict[str, object], shown: str | None) -> BubblewrapJail:
@@ -309,6 +332,7 @@ class JailHost:
         self.instance.sweep_own(self.layout)
         self.proxies.close()
         self.fixtures.close()
+        shutil.rmtree(self.instance.copies(self._cache), ignore_errors=True)
         self.instance.release()
 
     def __enter__(self) -> Self:

@@ -23,7 +23,7 @@ class Limits:
     cpu_s: int = 10  # whole life of the first process; the kernel kills at this (RLIMIT_CPU)
     files: int = 64
     file_bytes: int = 16 * MIB
-    log_bytes: int = 64 * 1024
+    log_bytes: int = MIB  # what one run may print; more ends it
     reply_bytes: int = 4 * MIB
 
     @property
@@ -66,6 +66,6 @@ def host_oom_kills() -> int | None:
     """Count of tasks killed by any out-of-memory event on this host since boot; None when not readable."""
     try:
         with open("/proc/vmstat", encoding="ascii") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
-    except (OSError, StopIteration, ValueError):
+            return int(file.read().partition("\noom_kill ")[2].partition("\n")[0])
+    except (OSError, ValueError):
         return None

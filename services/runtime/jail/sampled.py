@@ -13,7 +13,8 @@ import select
 import signal
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.runtime.jail.limits import Limits
@@ -40,11 +41,13 @@ class Sample:
     memory_bytes: int
     cpu_s: float
     pids: tuple[int, ...]
+    own_s: Mapping[int, float] = field(default_factory=dict, compare=False)
+    """CPU seconds of each process itself, by its number."""
 
 
 def sample(pid: int) -> Sample:
     """Of a process and everything below it: in a jail nothing can leave its process 1."""
-    waiting, seen = [pid], dict[int, tuple[int, int, int]]()
+    waiting, seen = [pid], dict[int, tuple[int, int, int, int]]()
     while waiting and len(seen) < _MAX_WALK:
         one = waiting.pop()
         found = _stat(one)
@@ -52,16 +55,17 @@ def sample(pid: int) -> Sample:
             continue
         seen[one] = found
         waiting += _children(one, found[0])
-    threads, pages, ticks = (sum(column) for column in zip(*seen.values(), strict=True)) if seen else (0, 0, 0)
-    return Sample(threads, pages * _PAGE, ticks / _TICK, tuple(seen))
+    threads, pages, ticks, _ = (sum(column) for column in zip(*seen.values(), strict=True)) if seen else (0, 0, 0, 0)
+    own_s = {one: found[3] / _TICK for one, found in seen.items()}
+    return Sample(threads, pages * _PAGE, ticks / _TICK, tuple(seen), own_s)
 
 
-def _stat(pid: int) -> tuple[int, int, int] | None:
-    """(threads, resident pages, CPU ticks with those of children that it waited for); None when it is gone."""
+def _stat(pid: int) -> tuple[int, int, int, int] | None:
+    """(threads, resident pages, CPU ticks with those of children that it waited for, its own); None when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        return int(fields[17]), int(fields[21]), sum(map(int, fields[11:15]))
+        return int(fields[17]), int(fields[21]), sum(map(int, fields[11:15])), sum(map(int, fields[11:13]))
     except (OSError, ValueError, IndexError):
         return None
 
@@ -100,6 +104,8 @@ class Watched:
         self._lock = threading.Lock()
         self._inner = 0
         self._cpu_s = 0.0
+        self._own_s: dict[int, float] = {}
+        self._gone_s = 0.0
         self._pause_s = _BUSY_S
         self.due = 0.0
         self.done = False
@@ -122,9 +128,15 @@ class Watched:
                 self._pause_s = _BUSY_S
                 return
             now = sample(inner)
-            used, self._cpu_s = self._cpu_s, max(self._cpu_s, now.cpu_s)
+            used, self._cpu_s = self._cpu_s, max(self._cpu_s, now.cpu_s, self._ever(now))
             self._pause_s = _BUSY_S if self._cpu_s > used else min(_IDLE_S, 2 * self._pause_s)
             self._judge(inner, now)
+
+    def _ever(self, now: Sample) -> float:
+        """CPU seconds of all processes that were ever seen: those that take turns are not forgotten one by one."""
+        self._gone_s += sum(used for pid, used in self._own_s.items() if pid not in now.own_s)
+        self._own_s = dict(now.own_s)
+        return self._gone_s + sum(now.own_s.values())
 
     def _process_1(self) -> int | None:
         if self._ended.poll(0):

@@ -1,15 +1,15 @@
 """The trusted side of the pipes: asks a jail's worker call by call and records what came back and how it ended.
 
 Nothing here judges an answer, and nothing that the candidate writes is read as anything but a claimed answer. In an
-assessment one request is outstanding at a time: what comes next, and whether it repeats, is not in the jail before the
-answer is here.
+assessment one message is outstanding at a time, of one question or of a few that differ: what comes next, and whether
+it repeats any of them, is not in the jail before the answers are here.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ from services.runtime.jail.limits import Limits
 __all__ = ["Answer", "Closed", "Conversation", "Ending", "Handle", "Pace", "Program", "Server", "Transcript"]
 
 MAX_HANDLES = 10_000
+TOGETHER = 32
+"""Calls of an assessment that travel in one message: a message costs as much as twenty small answers to compare."""
 _HANDLE = re.compile(r'\{"h":\["([0-9]{1,9})","')  # a quote inside a JSON string is escaped, so this is never in one
 _SIGPROF = 27
 
@@ -121,6 +123,7 @@ class Conversation:
         self._handles: set[int] = set()
         self._last_handle = 0
         self._budget = Budget(jail, pace.import_cpu_s)
+        self._channel.patience = self._budget.patience
         self.transcript = Transcript(booted=True, boot_s=time.monotonic() - started)
 
     def start(self, program: Program) -> bool:
@@ -142,6 +145,19 @@ class Conversation:
     def call(self, function: str = "", args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Answer:
         """Call a function of the module by its (dotted) name, or the program's own without one."""
         return self._ask("c", 0, function, args, kwargs)
+
+    def calls(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[Answer]:
+        """Call the program's own function with each of these arguments, all asked in one message; answers in order."""
+        if not self._open or self._program is None:
+            raise Closed(self.transcript.ending)
+        idents = [request_id() for _ in calls]
+        asked = zip(idents, calls, strict=True)
+        self._channel.send([_request(self._program, ident, "c", 0, "", args) for ident, args in asked])
+        for number, ident in enumerate(idents, 1):
+            deadline = min(self._deadline, self._channel.now() + self._pace.call_wall_s)
+            kind, text = self._reply(ident, deadline, ("r", "x", "u"), last=number == len(idents))
+            self.transcript.answered += 1
+            yield Answer(kind, text)
 
     def construct(self, kind: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Answer:
         """Make an object of a class of the module; where that is a declared handle class, the answer is its handle."""
@@ -222,13 +238,16 @@ class Conversation:
         self.transcript.answered += 1
         return Answer(kind, text)
 
-    def _reply(self, ident: str, deadline: float, kinds: tuple[str, ...]) -> tuple[str, str]:
+    def _reply(self, ident: str, deadline: float, kinds: tuple[str, ...], last: bool = True) -> tuple[str, str]:
+        """`last`: of its message; before that the worker may be at work on the next question already."""
         try:
             got, kind, text = self._channel.receive(deadline)
             if got != ident or kind not in (*kinds, "l"):
                 raise Closed("protocol")
-            if kind == "l" or self._budget.overspent(False):
+            if kind == "l" or (last and self._budget.overspent(False)):
                 raise Closed("limit")
+            if not last:
+                self._budget.answered()
         except Closed as closed:
             spent = closed.ending in ("eof", "deadline") and self._budget.overspent(True)
             ending: Ending = "limit" if spent else closed.ending
@@ -323,8 +342,9 @@ def run_trial(
     asked = Conversation(jail, limits, pace, processes)
     try:
         if asked.start(program):
-            for index, args in enumerate(calls):
-                answer = asked.call("", args)
+            together = TOGETHER if program.pack is None else 1  # the text of linked nodes does not tell repeats
+            answers = (answer for message in _messages(calls, together) for answer in asked.calls(message))
+            for index, answer in enumerate(answers):
                 asked.transcript.answers.append(answer)
                 if not on_answer(index, answer):
                     asked.stop()
@@ -332,6 +352,21 @@ def run_trial(
     except Closed:
         return asked.transcript
     return asked.end()
+
+
+def _messages(calls: Sequence[tuple[Any, ...]], together: int) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """The calls in order, up to `together` at a time, none of them twice in one message."""
+    message: list[tuple[Any, ...]] = []
+    told: set[str] = set()
+    for args in calls:
+        text = repr(args)
+        if len(message) == together or text in told:
+            yield message
+            message, told = [], set()
+        message.append(args)
+        told.add(text)
+    if message:
+        yield message
 
 
 class Server:
@@ -361,6 +396,7 @@ class Server:
         """Run all calls in one fresh child. Ending `limit`: the kernel ended it for its CPU time."""
         channel = self._channel
         channel.renew()
+        channel.patience = Budget(self.jail, run_cpu_s).patience
         ident, idents = request_id(), [request_id() for _ in calls]
         requests = [_request(program, one, "c", 0, "", args) for one, args in zip(idents, calls, strict=True)]
         channel.send({**_run(program, ident), "run_cpu_s": run_cpu_s, "calls": requests, "proxy": self._proxy})

@@ -15,6 +15,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 from typing import Any, NoReturn
@@ -25,7 +26,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _CLONE_NEWNS = 0x20000
-_NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 2, 4, 8, 0x1000, 0x4000, 0x40000
+_RDONLY, _NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 0x1000, 0x4000, 0x40000
 _FLAGS = _NOSUID | _NODEV | _NOEXEC
 
 
@@ -49,6 +50,7 @@ def _escaped(path: str) -> str:
 def _stage(stage: dict[str, Any], uid: int) -> None:
     """The jail's /tmp at `stage["at"]`/top: a bounded tmpfs, and in it an overlay over a fixture's tree if asked for.
 
+    Its root at `stage["at"]`/root: an overlay too, so that no inode that it can name is another jail's.
     Upper and work folder of the overlay lie beside `top`, so that nothing in the jail has a name for them. There, too,
     appears a proxy's socket if asked for: itself it lies in a folder that the jail's user cannot enter.
     """
@@ -56,6 +58,11 @@ def _stage(stage: dict[str, Any], uid: int) -> None:
     _own_mounts()
     _mount("tmpfs", at, "tmpfs", _FLAGS, f"size={stage['bytes']},nr_inodes={stage['inodes']},mode=0755")
     os.mkdir(top, 0o700)
+    if stage["root"]:
+        for folder in ("/root", "/none"):
+            os.mkdir(at + folder, 0o755)
+        places = f"lowerdir={_escaped(stage['root'])}:{_escaped(at)}/none,redirect_dir=nofollow,metacopy=off,index=off"
+        _mount("overlay", at + "/root", "overlay", _NOSUID | _NODEV | _RDONLY, places)
     if stage["lower"]:
         for folder, mode in ((at + "/upper", 0o777), (at + "/work", 0o700), (top + "/tree", 0o700)):
             os.mkdir(folder)
@@ -115,6 +122,7 @@ class Spawner:
         self._channel = channel
         self._running: set[int] = set()
         self._ended: dict[int, tuple[float, int]] = {}
+        self._copies: dict[str, str] = {}
 
     def serve(self) -> None:
         """Answer until the other side is gone."""
@@ -132,6 +140,12 @@ class Spawner:
     def _answer(self, request: dict[str, Any], fds: list[int]) -> None:
         if "probe" in request:
             self._send({"possible": _possible(request["probe"])})
+            return
+        if "copy" in request:
+            try:
+                self._send({"at": self._copy(request["copy"], request["at"]), "owner": os.getpid()})
+            except OSError as error:
+                self._send({"error": f"no copy of the interpreter in memory: {error}"})
             return
         if "wait" in request:
             cpu_s, status = self._wait(request["wait"])
@@ -153,6 +167,24 @@ class Spawner:
                 os.close(fd)
         self._send({"pid": pid}, [handle])
         os.close(handle)
+
+    def _copy(self, source: str, at: str) -> str:
+        """A tree copied into memory of ours, at `at` where nobody else sees it; it goes when we and our jails end.
+
+        What is in memory is not in a page cache that reading fills, and its inodes are no other service's.
+        """
+        if not self._copies:
+            _own_mounts()
+            try:  # large pages are cheaper to map, where the kernel has them
+                _mount("tmpfs", at, "tmpfs", _NOSUID | _NODEV, "mode=0755,huge=within_size")
+            except OSError:
+                _mount("tmpfs", at, "tmpfs", _NOSUID | _NODEV, "mode=0755")
+        if source not in self._copies:
+            target = f"{at}/{len(self._copies)}"
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target, symlinks=True)
+            self._copies[source] = target
+        return self._copies[source]
 
     def _send(self, answer: dict[str, Any], fds: list[int] | None = None) -> None:
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -206,6 +238,7 @@ def main() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # A Ctrl-C at the terminal reaches the whole foreground group; the service decides when its jails end.
     os.setsid()
+    os.umask(0o022)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     gc.disable()
     gc.freeze()

@@ -1,14 +1,16 @@
 """Stages the interpreter that runs inside jails: one read-only tree with exactly the files that it needs.
 
-A jail sees this tree as its whole root: no shell, no tools, no set-user-id program, no site-packages, no network
-modules, and none of the host's paths (the interpreter may live below a folder that only root can enter). There is one
-tree per kind of runtime, made when it is first asked for: "pytest" holds pytest too, "network" the socket modules
-and this machine's certificates of authorities, so that declared hosts can be reached over TLS.
+A jail sees this tree as its whole root: no shell, no tools, no set-user-id program, no site-packages, and none of the
+host's paths (the interpreter may live below a folder that only root can enter). The standard library is whole but for
+its own tests, its editor and the wheels of pip: what a program may not do, the kernel refuses. There is one tree per
+kind of runtime, made when it is first asked for: "pytest" holds pytest too, "network" this machine's certificates of
+authorities, so that declared hosts can be reached over TLS.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -17,10 +19,13 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from services.runtime.errors import UserError
+from services.runtime.jail.instance import temporary
 
 if TYPE_CHECKING:
     from services.runtime.jail.backend import Runtime
@@ -33,18 +38,12 @@ SECRET = "/root-only"
 PROXY = "/proxy"
 """An empty file in the network tree, over which the socket of a proxy is mounted for jails that have hosts."""
 
-_LEFT_OUT = {
-    "site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "ensurepip", "turtledemo", "lib2to3",
-    "distutils", "pydoc_data", "curses", "sqlite3", "venv", "wsgiref", "dbm", "msilib",
-}  # fmt: skip
-_DYNLOAD_LEFT_OUT = re.compile(
-    r"^(_test|_xx|xx|_ctypes_test|_tkinter|_curses|readline|_sqlite3|_ssl|_socket|nis|spwd|grp|_crypt|ossaudiodev|syslog|"
-    r"_dbm|_gdbm|termios|_lsprof|audioop|_multiprocessing|_posixshmem)"
-)
-_DYNLOAD_ADDED = {"pytest": re.compile(r"^_socket\."), "network": re.compile(r"^(_socket|_ssl)\.")}
-"""What a runtime has beyond: pytest cannot be imported without the socket module (no socket can be made with it)."""
+_LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "_bundled"}
+_DYNLOAD_LEFT_OUT = re.compile(r"^(_test|_xxtest|xxlimited|_ctypes_test)")
 _BUNDLES = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/certs/ca-bundle.crt"))
-_BUILDING = "building-"
+_BUILDING, _TREE = "building-", "jail-"
+_KEPT_S = 7 * 86_400.0
+_SPACE_MB = 250
 _PYTEST = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging")
 _LIBRARY = f"python/lib/python{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -59,8 +58,7 @@ def _files(runtime: Runtime) -> list[tuple[str, Path]]:
         names[:] = sorted(n for n in names if n not in _LEFT_OUT and not n.startswith("config-"))
         for name in sorted(files):
             source = Path(folder) / name
-            kept = runtime in _DYNLOAD_ADDED and _DYNLOAD_ADDED[runtime].match(name)
-            if source.parent.name == "lib-dynload" and _DYNLOAD_LEFT_OUT.match(name) and not kept:
+            if source.parent.name == "lib-dynload" and _DYNLOAD_LEFT_OUT.match(name):
                 continue
             if ".opt-" in name or (top and name == "LICENSE.txt") or not source.is_file():
                 continue
@@ -137,7 +135,7 @@ def _shared_objects(files: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
 
 
 def _digest(files: list[tuple[str, Path]], worker: bytes) -> str:
-    seen = hashlib.sha256(f"tree/3 {sys.version} {sys.base_prefix}".encode() + worker)
+    seen = hashlib.sha256(f"tree/5 {sys.version} {sys.base_prefix}".encode() + worker)
     for at, source in files:
         stat = source.stat()
         seen.update(f"{at} {stat.st_size} {stat.st_mtime_ns}\n".encode())
@@ -145,21 +143,68 @@ def _digest(files: list[tuple[str, Path]], worker: bytes) -> str:
 
 
 def cache_folder() -> Path:
-    """A folder of ours that other users can enter but not write. Raises UserError."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    places = [Path("/var/lib/rollstream")] if os.geteuid() == 0 else [home / "rollstream"]
-    places.append(Path(tempfile.gettempdir()) / f"rollstream-{os.geteuid()}")
+    """A folder of ours that other users can enter but not write. Raises UserError with what is wrong with each place.
+
+    One from which programs may be run goes before one from which they may not, which serves whoever copies from it.
+    """
+    refused, closed, places = list[str](), list[Path](), list[Path]()
+    try:
+        for place in _places():
+            places.append(place)
+    except UserError as error:
+        refused.append(error.what)
     for place in places:
-        with contextlib.suppress(OSError):
-            place.mkdir(mode=0o755, parents=True, exist_ok=True)
-            stat = place.lstat()
-            if stat.st_uid == os.geteuid() and not stat.st_mode & 0o022 and os.access(place, os.W_OK):
-                return place
+        why = _unfit(place)
+        if why:
+            refused.append(f"{place}: {why}")
+        elif _noexec(place):
+            closed.append(place)
+        else:
+            return place
+    if closed:
+        return closed[0]
+    also = "" if os.geteuid() == 0 else ", or set XDG_CACHE_HOME to one"
     raise UserError(
         "no folder for the sandbox's interpreter can be made",
-        ", ".join(map(str, places)),
-        "make one of these folders, owned by this user and writable by nobody else",
+        "; ".join(refused),
+        f"make one of these folders, owned by user {os.geteuid()} and writable by nobody else{also}",
     )
+
+
+def _places() -> Iterator[Path]:
+    if os.geteuid() == 0:
+        yield Path("/var/lib/rollstream")
+    else:
+        named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        with contextlib.suppress(RuntimeError):  # no HOME, and a user that this system does not know
+            named = named if named.is_absolute() else Path.home() / ".cache"
+        if named.is_absolute():
+            yield named / "rollstream"
+    yield temporary() / f"rollstream-{os.geteuid()}"
+
+
+def _unfit(place: Path) -> str:
+    """Why a folder cannot be the cache, which is made where it can be; "": it is one."""
+    try:
+        if not place.exists():
+            place.mkdir(parents=True)
+        stat = place.lstat()
+        if stat.st_uid != os.geteuid():
+            return f"it belongs to user {stat.st_uid}"
+        if stat.st_mode & 0o022:
+            return "others can write to it"
+        if stat.st_mode & 0o555 != 0o555:
+            place.chmod(0o755)  # made under a umask that lets nobody else enter
+        (place / f"{_BUILDING}{os.getpid()}-probe").mkdir()
+        (place / f"{_BUILDING}{os.getpid()}-probe").rmdir()
+    except OSError as error:
+        return error.strerror or str(error)
+    closed = [str(one) for one in place.parents if os.geteuid() == 0 and not one.stat().st_mode & 0o001]
+    return f"the sandbox's users cannot enter {closed[0]}" if closed else ""
+
+
+def _noexec(place: Path) -> bool:
+    return bool(os.statvfs(place).f_flag & os.ST_NOEXEC)
 
 
 def worker_source(runtime: Runtime = "plain") -> bytes:
@@ -169,45 +214,83 @@ def worker_source(runtime: Runtime = "plain") -> bytes:
 
 
 def sweep() -> None:
-    """Remove what processes that died while they were staging have left."""
+    """Remove what processes that died while they were staging have left, and trees that nobody has asked for lately."""
     for folder in cache_folder().glob(f"{_BUILDING}*"):
         owner = folder.name.removeprefix(_BUILDING).split("-")[0]
         if not (owner.isdigit() and os.path.exists(f"/proc/{owner}")):
             shutil.rmtree(folder, ignore_errors=True)
+    for folder in cache_folder().glob(f"{_TREE}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _KEPT_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def staged(runtime: Runtime = "plain") -> Path:
     """The staged tree for this interpreter, made when it is not there yet. Raises UserError."""
     worker = worker_source(runtime)
     files = _files(runtime)
-    target = cache_folder() / f"jail-{_digest(files, worker)}"
-    if target.is_dir():
+    target = cache_folder() / f"{_TREE}{_digest(files, worker)}"
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(target)
         return target
-    building = Path(tempfile.mkdtemp(prefix=f"{_BUILDING}{os.getpid()}-", dir=target.parent))
-    try:
-        for at, source in files + _shared_objects(files):
-            _place(source, building / at)
-        _finish(building, worker)
-        if runtime == "network":
-            (building / PROXY.lstrip("/")).touch(0o444)
-        with contextlib.suppress(OSError):  # another service was faster
-            building.rename(target)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+    with explained(target.parent):
+        building = Path(tempfile.mkdtemp(prefix=f"{_BUILDING}{os.getpid()}-", dir=target.parent))
+        try:
+            for at, source in files + _shared_objects(files):
+                _place(source, building / at)
+            if runtime == "network":
+                (building / PROXY.lstrip("/")).touch(0o444)
+            _finish(building, worker)
+            with contextlib.suppress(OSError):  # another service was faster
+                building.rename(target)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
     if not target.is_dir():
-        raise UserError("the sandbox's interpreter could not be staged", str(target), "check that the disk is not full")
+        raise UserError("the sandbox's interpreter could not be staged", str(target), "remove what is there")
     return target
+
+
+def copied(runtime: Runtime, folder: Path) -> Path:
+    """A copy of the staged tree below `folder` that programs can be run from. Raises UserError."""
+    source = staged(runtime)
+    target = folder / source.name
+    if _noexec(folder.parent):
+        also = "" if os.geteuid() == 0 else ", or set XDG_CACHE_HOME to a folder of another"
+        raise UserError(
+            "no program may be run from the folder of the sandbox's interpreter (noexec)",
+            str(folder.parent),
+            f"mount this file system without noexec{also}",
+        )
+    if not target.is_dir():
+        with explained(folder):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
+            shutil.copytree(source, folder / _BUILDING, symlinks=True)
+            (folder / _BUILDING).rename(target)
+    return target
+
+
+@contextlib.contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """What cannot be written there, in words. Raises UserError."""
+    try:
+        yield
+    except OSError as error:
+        numbers = (errno.ENOSPC, errno.EDQUOT)
+        full = error.errno in numbers or any(f"[Errno {one}]" in str(error) for one in numbers)  # of many files: a list
+        also = "" if os.geteuid() == 0 else ", or set XDG_CACHE_HOME to a folder of another"
+        raise UserError(
+            "the sandbox's interpreter could not be written: "
+            + ("no space is left" if full else error.strerror or str(error)),
+            str(folder),
+            f"free {_SPACE_MB} MB on this file system{also}" if full else f"let user {os.geteuid()} write there{also}",
+        ) from error
 
 
 def _place(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     real = Path(os.path.realpath(source))
-    with contextlib.suppress(OSError):  # links cost no disk; another file system or closed permissions need a copy
-        stat = real.stat()
-        if stat.st_mode & 0o444 == 0o444 and not stat.st_mode & 0o6000:
-            os.link(real, target)
-            return
-    shutil.copyfile(real, target)
+    shutil.copyfile(real, target)  # never a link: what runs on the host would share the inode with what runs in jails
     stat = real.stat()
     os.utime(target, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     target.chmod(0o755 if stat.st_mode & 0o100 else 0o644)
@@ -219,6 +302,8 @@ def _finish(building: Path, worker: bytes) -> None:
     import py_compile
 
     (building / "tmp").mkdir()
+    (building / "dev").mkdir()
+    (building / "dev" / "shm").symlink_to("/tmp")  # where libc looks for semaphores that processes share
     for source in building.glob(f"{_LIBRARY}/**/*.py"):  # nothing can be written there later
         cached = Path(importlib.util.cache_from_source(str(source)))
         if not cached.exists():
@@ -232,6 +317,9 @@ def _finish(building: Path, worker: bytes) -> None:
     (building / WORKER.lstrip("/")).write_bytes(header + marshal.dumps(code))
     secret = building / SECRET.lstrip("/")
     secret.write_text("only the owner may read this\n")
-    secret.chmod(0o600)
-    for folder, _, _ in os.walk(building):
+    for folder, _, names in os.walk(building):  # whatever the umask is
         os.chmod(folder, 0o755)
+        for at in (Path(folder, name) for name in names):
+            if not at.is_symlink():
+                at.chmod(at.stat().st_mode & 0o755 | 0o444)
+    secret.chmod(0o600)

@@ -8,7 +8,8 @@ ever *claims* answers. It uses built-in modules only, because a jail's start-up 
 typing would more than double it).
 
 Requests (fd 0): 4 bytes length (little endian) + marshal data, made by the trusted side. First what to run, then one
-call at a time: (id, operation, handle, name, arguments, named arguments, table of linked nodes). The complex number
+call or a list of calls at a time: (id, operation, handle, name, arguments, named arguments, table of linked nodes).
+Each has a reply and a limit of its own. The complex number
 n + 1j stands for node n, n + 2j for the object behind handle n: no plain value has that type or equals one.
 Operations: c call, m call a method, g get, s set, o operator or built-in, x leave a context, f forget a handle.
 Replies (fd 1): 4 bytes length + 32 characters request id + 1 character kind + text.
@@ -87,7 +88,7 @@ def begin(run: "dict[str, Any]", space: Space, out: int) -> "tuple[Callable[...,
         function = find(module, run["function"]) if run["function"] else None
     except BaseException as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
-        reply(out, run["id"], "e", Encoder(space).raised(error) + " " + str(line or 0))
+        reply(out, run["id"], "e", Encoder(space).raised(error).partition("+")[0] + " " + str(line or 0))
         return None
     reply(out, run["id"], "y")
     return (function,)
@@ -189,10 +190,11 @@ def trial(run: "dict[str, Any]", source: int, out: int) -> None:
     _signal.setitimer(_signal.ITIMER_PROF, run["import_cpu_s"])
     begun = begin(run, space, out)
     while begun is not None:
-        request = read_frame(source)
-        run["current"] = request[0]
-        _signal.setitimer(_signal.ITIMER_PROF, run["call_cpu_s"])
-        answer(begun[0], run, space, out, request)
+        asked = read_frame(source)
+        for request in asked if type(asked) is list else [asked]:
+            run["current"] = request[0]
+            _signal.setitimer(_signal.ITIMER_PROF, run["call_cpu_s"])
+            answer(begun[0], run, space, out, request)
     posix._exit(0)
 
 

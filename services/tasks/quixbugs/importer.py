@@ -1,15 +1,15 @@
 """Importer: programs of a QuixBugs-style JSON-lines file as tasks.
 
 One object a line: `name` (also the function's name), `buggy` and `correct` source, and `cases`, each `[arguments,
-expected]`; arguments that are not a list are one argument.
+expected]`; arguments that are not a list are one argument. Line endings of the sources become those of Python.
 
 A program that we know (`problems`) is judged on fresh inputs by our own reference, with the file's cases asked among
 them (evidence E3). Any other program is judged on the file's cases only (evidence E2): those are public, so a table of
 them would pass; use such tasks to measure, not to train.
 """
 
-import json
 import math
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,13 @@ from typing import Any
 
 from services.tasks import comparators, feedback
 from services.tasks.bench import Bench
-from services.tasks.build import BUDGETS, TOOLS, known_bad
+from services.tasks.build import BUDGETS, PATH, TOOLS, known_bad
 from services.tasks.fixture import REPEAT_SHARE, CheckSet, Example, Fixture, Outcome
-from services.tasks.oracle import Oracle, ReferenceFault
+from services.tasks.oracle import Oracle
 from services.tasks.quixbugs.problem import FAMILY, Problem
 from services.tasks.quixbugs.problems import problems
+from services.tasks.quixbugs.reader import BadProgram, Program, read
+from services.tasks.repair import admission_fault
 from services.tasks.taskset import HELDOUT_FAMILIES, CheckSets, TaskSet
 
 # Fresh inputs of a trial at evidence E3: see `draws` for what they let through.
@@ -38,73 +40,50 @@ _SLOW = {("knapsack", 6404180), ("levenshtein", "amanaplanacanalpanama")}
 VISIBLE = 3
 
 
-class BadProgram(ValueError):
-    """A line of the file is not a program with cases; the message names the file and the line."""
-
-
 def load_quixbugs(path: Path) -> TaskSet:
     """The task set of a file, one task a line, all of them in the split of held-out families.
 
     Runs every buggy program once, in a limited subprocess, to find what it does on its first failing case.
-    Raises BadProgram for a malformed line or a program that fails none of its cases, OSError for an unreadable file.
+    Raises BadProgram for a file or a line that cannot be read, and for a program that fails none of its cases or whose
+    right repair no candidate could hand in.
     """
     fixtures: list[Fixture] = []
     checks: dict[str, CheckSet] = {}
-    with Bench() as bench, path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number}"
-            fixture, check = _task(bench, *_program(line, where), where)
+    with Bench() as bench:
+        for program in read(path):
+            fixture, check = _task(bench, program)
             if fixture.task_id in checks:
-                raise BadProgram(f"{where}: {fixture.problem} is in the file twice")
+                raise BadProgram(f"{program.where}: {fixture.problem} is in the file twice")
             fixtures.append(fixture)
             checks[fixture.task_id] = check
     if not fixtures:
-        raise BadProgram(f"{path}: holds no program")
+        raise BadProgram(f"{path}: holds no program", "write one program a line, or name another file")
     ids = tuple(fixture.task_id for fixture in fixtures)
     return TaskSet(FAMILY, tuple(fixtures), {HELDOUT_FAMILIES: ids}, CheckSets(FAMILY, checks))
 
 
-def _program(line: str, where: str) -> tuple[str, str, str, tuple[Example, ...]]:
-    """Name, buggy and correct source, and cases of one line. Raises BadProgram."""
-    try:
-        program = json.loads(line)
-    except ValueError as error:
-        raise BadProgram(f"{where}: not JSON ({error})") from error
-    if not isinstance(program, dict):
-        raise BadProgram(f"{where}: an object is needed, found {type(program).__name__}")
-    for key in ("name", "buggy", "correct"):
-        if not isinstance(program.get(key), str) or not program[key].strip():
-            raise BadProgram(f"{where}: {key!r} must be text")
-    if not program["name"].isidentifier():
-        raise BadProgram(f"{where}: 'name' must be the name of a function, found {program['name']!r}")
-    cases = program.get("cases")
-    if not isinstance(cases, list) or not cases or not all(isinstance(case, list) and len(case) == 2 for case in cases):
-        raise BadProgram(f"{where}: 'cases' must be a list of [arguments, expected]")
-    examples = tuple(Example(tuple(args) if isinstance(args, list) else (args,), want) for args, want in cases)
-    examples = tuple(case for case in examples if not _is_slow(program["name"], case))
-    return program["name"], program["buggy"].strip("\n") + "\n", program["correct"].strip("\n") + "\n", examples
-
-
-def _task(
-    bench: Bench, name: str, buggy: str, correct: str, cases: tuple[Example, ...], where: str
-) -> tuple[Fixture, CheckSet]:
+def _task(bench: Bench, program: Program) -> tuple[Fixture, CheckSet]:
+    name, where = program.name, program.where
+    cases = tuple(case for case in program.cases if not _is_slow(name, case))
+    if not cases:
+        raise BadProgram(f"{where}: no case is left that can be asked in useful time")
     problem = _known(name, cases)
     if problem is not None:
         cases = _asked(problem, cases)
         comparator, call_cpu_s = problem.comparator, _FRESH_CALL_CPU_S
     else:
         comparator, call_cpu_s = _loosest(cases), CALL_CPU_S
-    task_id, path = f"{FAMILY}/{name}/original", f"{name}.py"
-    failing = _failing(bench, buggy, name, cases, partial(_right, problem, comparator), comparator)
+    if (error := bench.load(program.correct, name)) is not None:
+        raise BadProgram(f"{where}: the correct program does not load a function {name}: {error}")
+    failing = _failing(bench, program.buggy, name, cases, partial(_right, problem, comparator), comparator)
     if failing is None:
         raise BadProgram(f"{where}: the buggy program passes all of its cases")
+    path = _path(program)
     first, failure = failing
     shown = _visible(first, cases)
     total = len(cases) if problem is None else math.ceil((FRESH + len(cases)) / (1 - REPEAT_SHARE))
     check = CheckSet(
-        task_id=task_id,
+        task_id=f"{FAMILY}/{name}/original",
         problem=f"{FAMILY}/{name}",
         entry=name,
         comparator=comparator,
@@ -112,18 +91,18 @@ def _task(
         cases_per_trial=total,
         fixed_cases=cases if problem is None else (),
         call_cpu_s=call_cpu_s,
-        known_bad=known_bad({path: buggy}, name, shown if problem is None else cases),
+        known_bad=known_bad({path: program.buggy}, name, shown if problem is None else cases),
         decoys=shown if problem is None else cases,
         oracle_digest="" if problem is None else problem.digest,
-        reference={path: correct},
+        reference={path: program.correct},
     )
     fixture = Fixture(
-        task_id=task_id,
+        task_id=check.task_id,
         family=FAMILY,
         problem=check.problem,
         bug_kind="original",
         entry=name,
-        base_tree={path: buggy},
+        base_tree={path: program.buggy},
         allowed_globs=(path,),
         tools=TOOLS,
         budgets=BUDGETS,
@@ -132,8 +111,25 @@ def _task(
         comparator=comparator,
         deterministic=True,
         check_digest=check.digest,
+        domain="" if problem is None else problem.domain.statement,
     )
     return fixture, check
+
+
+def _path(program: Program) -> str:
+    """The file that holds the program: named after it, unless a file of that name could not be repaired.
+
+    Raises BadProgram when the repair would be refused whatever the file is called.
+    """
+    fault = ""
+    for path in (f"{program.name}.py", PATH):
+        # A module of the library's name would be imported in the library's place, by itself too.
+        if path.removesuffix(".py") not in sys.stdlib_module_names:
+            fault = admission_fault({path: program.buggy}, {path: program.correct}, (path,)) or ""
+            if not fault:
+                return path
+    fault = fault.removesuffix(f": {PATH}")
+    raise BadProgram(f"{program.where}: the right repair would be refused as a candidate's diff ({fault})")
 
 
 def _known(name: str, cases: tuple[Example, ...]) -> Problem | None:
@@ -145,7 +141,7 @@ def _known(name: str, cases: tuple[Example, ...]) -> Problem | None:
     try:
         asked = _asked(problem, cases)
         same = [_right(problem, problem.comparator, case, oracle.answer(case.args), case.outcome()) for case in asked]
-    except (ReferenceFault, TypeError):  # the reference was made for other arguments than these
+    except Exception:  # the reference, or what says which cases it is for, was made for other arguments than these
         return None
     return problem if same and all(same) else None
 
@@ -165,8 +161,8 @@ def _asked(problem: Problem, cases: tuple[Example, ...]) -> tuple[Example, ...]:
 
 def _loosest(cases: tuple[Example, ...]) -> str:
     # JSON has no tuples and no generators: the file's lists stand for all of them. Its square roots are approximations
-    # to a hundredth, of which right programs give different digits.
-    return "rel:1e-4" if any(_has_float(case.expected) for case in cases) else "sequence"
+    # to a hundredth, of which right programs give different digits; what is an int there is exact.
+    return "close:1e-4+number+sequence" if any(_has_float(case.expected) for case in cases) else "sequence"
 
 
 def _is_slow(name: str, case: Example) -> bool:
@@ -175,7 +171,8 @@ def _is_slow(name: str, case: Example) -> bool:
 
 
 def _has_float(value: Any) -> bool:
-    return isinstance(value, float) or (isinstance(value, list) and any(map(_has_float, value)))
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, float) or any(map(_has_float, items))
 
 
 def _failing(

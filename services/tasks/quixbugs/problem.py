@@ -7,6 +7,8 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
+from services.tasks import strata
+from services.tasks.domain import UNSTATED, Domain
 from services.tasks.fixture import content_digest
 from services.tasks.quixbugs import draws
 
@@ -32,6 +34,7 @@ class Problem:
     raises: tuple[str, ...] = ()
     fits: Callable[..., bool] = _any
     predicates: tuple[Callable[[tuple[Any, ...], Any], bool], ...] = ()
+    domain: Domain = UNSTATED
 
     @property
     def entry(self) -> str:
@@ -50,10 +53,12 @@ class Problem:
     @cached_property
     def digest(self) -> str:
         """Content digest over everything that decides an answer or an input: the text of whole modules."""
+        drawn = {inspect.getmodule(stratum.draw) or self.reference for stratum in self.domain.strata}
         return content_digest(
             {
                 "module": inspect.getsource(inspect.getmodule(self.reference) or self.reference),
                 "draws": inspect.getsource(draws),
+                "strata": sorted(map(inspect.getsource, {strata, *drawn})),
                 "entry": self.entry,
                 "comparator": self.comparator,
                 "raises": list(self.raises),

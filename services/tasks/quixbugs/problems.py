@@ -1,8 +1,10 @@
 """The 31 programs that we know: each name's contract."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 from services.tasks.quixbugs import lists, numbers, texts
+from services.tasks.quixbugs.domains import DOMAINS
 from services.tasks.quixbugs.problem import Problem
 
 # JSON cannot tell lists from tuples and generators, or 2 from 2.0, and the definitions do not: an answer counts by its
@@ -53,12 +55,12 @@ _PROBLEMS = (
     Problem(numbers.sieve, numbers._sieve, _NUMBERS, fits=lambda bound: bound <= 1000),
     Problem(numbers.sqrt, numbers._sqrt, "predicate:near_root", predicates=(numbers.near_root,)),
     Problem(numbers.subsequences, numbers._subsequences, _NUMBERS, fits=lambda a, b, k: b - a <= 12),
-    Problem(numbers.to_base, numbers._to_base),
-    Problem(texts.wrap, texts._wrap, _LIST),
+    Problem(numbers.to_base, numbers._to_base, fits=lambda num, b: num >= 0 and b >= 2),
+    Problem(texts.wrap, texts._wrap, _LIST, fits=lambda text, cols: cols >= 1),
 )
 
 
 @lru_cache(maxsize=1)
 def problems() -> dict[str, Problem]:
     """Every known program's contract by key `quixbugs/name`."""
-    return {problem.key: problem for problem in _PROBLEMS}
+    return {problem.key: replace(problem, domain=DOMAINS[problem.entry]) for problem in _PROBLEMS}

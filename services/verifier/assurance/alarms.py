@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from schemas.verification import VerificationAlarm, VerificationCanary, VerificationVerdict
 from services.verifier.assurance.sequential import Sequential
 from services.verifier.assurance.shares import Share
 
 ALWAYS_WRONG = "always_wrong"
 """Cause of an audit in which every check run gave a wrong answer: nothing like what passed before."""
+UNSTEADY = "unsteady_"
+"""Before the cause of an audit in which some check runs passed."""
 
 
 def quarantine(canary: VerificationCanary, test: Sequential) -> VerificationAlarm:
@@ -30,8 +34,11 @@ def quarantine(canary: VerificationCanary, test: Sequential) -> VerificationAlar
 
 
 def soundness(canary: VerificationCanary) -> VerificationAlarm:
-    """Something wrong passed. A known-bad candidate, or a pass whose audit was wrong in every run, stops the line; one
-    that differs from run to run is a false accept that only warns, since no k excludes it."""
+    """Something wrong passed. A known-bad candidate stops the line: it is our own, and nobody else could make it pass.
+
+    A pass that was rejected when it was judged again only warns: what a candidate answers is in its own hands, wrong
+    answers too (it may count its check runs). Several such ones together are another alarm (`contradicted`).
+    """
     if canary.kind == "known_bad":
         detail = f"a candidate of {canary.task_id} that is known to be wrong passed ({canary.candidate_digest})"
     else:
@@ -40,7 +47,7 @@ def soundness(canary: VerificationCanary) -> VerificationAlarm:
         run_id=canary.run_id,
         alarm_id=f"soundness:{canary.canary_id}",
         kind="soundness",
-        severity="stop" if canary.kind == "known_bad" or canary.cause == ALWAYS_WRONG else "warn",
+        severity="stop" if canary.kind == "known_bad" else "warn",
         task_id=canary.task_id,
         check_digest=canary.check_digest,
         policy_version=canary.policy_version,
@@ -48,6 +55,24 @@ def soundness(canary: VerificationCanary) -> VerificationAlarm:
         total=1,
         bound=None,
         detail=detail,
+        raised_ms=canary.ended_ms,
+    )
+
+
+def contradicted(canary: VerificationCanary, tasks: Collection[str]) -> VerificationAlarm:
+    """Passes of candidates that have nothing in common were wrong in every run of their audits: the fault is ours."""
+    return VerificationAlarm(
+        run_id=canary.run_id,
+        alarm_id="soundness:contradicted",
+        kind="soundness",
+        severity="stop",
+        task_id=None,
+        check_digest=None,
+        policy_version=None,
+        count=len(tasks),
+        total=len(tasks),
+        bound=None,
+        detail=f"passes of {len(tasks)} different tasks were wrong in every run of their audits: {', '.join(tasks)}",
         raised_ms=canary.ended_ms,
     )
 

@@ -10,17 +10,16 @@ from typing import Literal, Protocol
 
 from schemas.rollout import RolloutCompleted
 from schemas.verification import VerificationCanary
+from services.patch.admission import Admitted
 from services.runtime.settings import Verifier
 from services.tasks.fixture import CheckSet
-from services.verifier.admission import Admitted
-from services.verifier.assurance.alarms import ALWAYS_WRONG
+from services.verifier.assurance.alarms import ALWAYS_WRONG, UNSTEADY
 from services.verifier.judge import Course, Judgement
 from services.verifier.reward import ANSWERED_WRONGLY
 
 REMEMBERED = 512
 AUDIT_FACTOR = 4
 """An audit has this many times the check runs of a verdict."""
-_UNSTEADY = "unsteady"
 
 
 class Chance(Protocol):
@@ -77,7 +76,7 @@ class KnownAnswer:
             return judgement.cause
         ended = [run for run in judgement.runs if run.outcome != "infra"]
         if any(run.outcome == "pass" for run in ended):
-            return f"{_UNSTEADY}_{judgement.cause}"
+            return UNSTEADY + judgement.cause
         wrong = all(run.cause in ANSWERED_WRONGLY for run in ended)
         return ALWAYS_WRONG if wrong and self.check.evidence == "E3" else judgement.cause
 

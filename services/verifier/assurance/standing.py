@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import replace
 
 from schemas.record import Record
@@ -11,13 +11,21 @@ from schemas.verification import VerificationAlarm, VerificationCanary
 from services.runtime.core import Output
 from services.verifier.assurance import alarms
 from services.verifier.assurance.sequential import Sequential
+from services.verifier.reward import ANSWERED_WRONGLY
+
+INDEPENDENT = 3
+"""Candidates that must agree before what they show is held to be our fault and not theirs."""
+REMEMBERED = 100_000
 
 
 class Standing:
     """State that every instance rebuilds from the topics of canaries and alarms, in any order and with repeats.
 
-    A failed reference quarantines its check set for the rest of the run. A known-bad that passed, or a pass that is
-    wrong in every run of its audit, stops the line. An alarm whose canary is known is owed until it is seen on the
+    A failed reference quarantines its check set for the rest of the run, and a known-bad that passed stops the line:
+    both are our own, and nothing that a candidate does enters their answers. A pass that its audit contradicts costs
+    that candidate alone, which is not believed again; such passes stop the line only when they are of `INDEPENDENT`
+    different tasks, since no candidate and no group has more than one task, and programs of different tasks cannot be
+    each other's copies. An alarm whose canary is known is owed until it is seen on the
     topic, so that a crash between the two records loses none; its id says what it is about, so that it is raised once.
     """
 
@@ -26,6 +34,9 @@ class Standing:
         self._seen: set[str] = set()
         self._quarantined: set[str] = set()
         self._owed: dict[str, VerificationAlarm] = {}
+        self._contradicted: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._wrong_tasks: dict[str, str] = {}  # task -> the candidate whose audit was wrong in every run
+        self._pressed: dict[str, set[str]] = {}  # check set -> groups beside which its reference met a limit
         self.raised: dict[str, VerificationAlarm] = {}
         """Alarms by id."""
         self._tallies: Counter[tuple[str, str]] = Counter()
@@ -33,6 +44,16 @@ class Standing:
     def quarantined(self, check_digest: str) -> bool:
         """Whether nothing may be concluded from this check set any more."""
         return check_digest in self._quarantined
+
+    def contradicted(self, candidate_digest: str, check_digest: str) -> bool:
+        """Whether this candidate passed once and answered wrongly when it was judged again."""
+        return (candidate_digest, check_digest) in self._contradicted
+
+    def contradict(self, candidate_digest: str, check_digest: str) -> None:
+        """Never believe this candidate again."""
+        self._contradicted[candidate_digest, check_digest] = None
+        while len(self._contradicted) > REMEMBERED:
+            self._contradicted.popitem(last=False)
 
     @property
     def quarantines(self) -> int:
@@ -62,11 +83,30 @@ class Standing:
                 self._tested(record, self._tests.setdefault(record.check_digest, Sequential()))
             elif outcome == "wrong":
                 self.owe(alarms.soundness(record))
+                if record.kind == "audit":
+                    self._audited(record)
+
+    def _audited(self, record: VerificationCanary) -> None:
+        if answered_wrongly(record.cause):
+            self.contradict(record.candidate_digest, record.check_digest)
+        if record.cause == alarms.ALWAYS_WRONG and record.candidate_digest not in self._wrong_tasks.values():
+            self._wrong_tasks.setdefault(record.task_id, record.candidate_digest)
+            if len(self._wrong_tasks) >= INDEPENDENT:
+                self.owe(alarms.contradicted(record, sorted(self._wrong_tasks)))
 
     def _tested(self, record: VerificationCanary, test: Sequential) -> None:
-        if _observe(test, record):
+        if _observe(test, record) and self._its_own(record):
             self._quarantined.add(record.check_digest)
             self.owe(alarms.quarantine(record, test))
+
+    def _its_own(self, record: VerificationCanary) -> bool:
+        """Whether a rejected reference speaks against its check set. A limit of time or memory may have been met
+        because of what ran beside it, and that is a candidate: then it has to happen beside several groups."""
+        if record.cause in ANSWERED_WRONGLY:
+            return True
+        beside = self._pressed.setdefault(record.check_digest, set())
+        beside.add(record.canary_id.rpartition("/")[0])
+        return len(beside) >= INDEPENDENT
 
     def owe(self, alarm: VerificationAlarm) -> None:
         """Raise this alarm with the next outputs, unless it was raised before."""
@@ -88,6 +128,11 @@ class Standing:
             canary = replace(canary, log_ratio=test.log_ratio)
         self.observe(canary)
         return [Output(VERIFICATION_CANARY, canary), *self.alarms()]
+
+
+def answered_wrongly(cause: str) -> bool:
+    """Whether the cause of an audit's or a judgement's fail is a wrong answer, and not a limit that was met."""
+    return cause == alarms.ALWAYS_WRONG or cause.removeprefix(alarms.UNSTEADY) in ANSWERED_WRONGLY
 
 
 def _right(record: VerificationCanary) -> bool:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from services.runtime.errors import UserError
+from services.runtime.screen import cell, console, grid, say, say_json
 from services.tasks import certificates
-from services.tasks.certificates import CONFIDENCE, Certificate, Certificates, Tally
+from services.tasks.certificates import CONFIDENCE, Certificate, Certificates, DomainMutants, Tally
 from services.tasks.commands import Source, load
 from services.tasks.fixture import CheckSet
 from services.tasks.taskset import TaskSet, UnknownTask
-from services.tasks.training import read
+from services.tasks.training import read, read_file
 
 if TYPE_CHECKING:
     from services.verifier.attribution import Facts
@@ -63,8 +64,8 @@ def certify(
         with _verifier(backend, config, runs, seed) as (check_run, _):
             _replay(check_run, checks, replay)
         return
-    kept = read(out.read_bytes(), str(out)) if out.exists() else Certificates()
-    waiting = [check for check in checks if replace or kept.get(check.digest) is None]
+    kept = read_file(out) if out.exists() else Certificates()
+    waiting = [check for check in checks if replace or not _tried(kept.get(check.digest))]
     if waiting:
         with _verifier(backend, config, runs, seed) as (check_run, setting):
             kept = _certify(check_run, setting, waiting, kept, out)
@@ -72,6 +73,11 @@ def certify(
     _report(found, len(checks) - len(waiting), out)
     if any(certificate.state != "certified" for certificate in found):
         raise typer.Exit(1)
+
+
+def _tried(held: Certificate | None) -> bool:
+    """Whether a certificate need not be made anew: domain mutants were tried, or nothing was worth trying them."""
+    return held is not None and (held.pool.domain is not None or held.state != "certified")
 
 
 def _chosen(tasks: TaskSet, task_ids: Sequence[str] | None, source: str) -> list[CheckSet]:
@@ -118,29 +124,30 @@ def _replay(check_run: CheckRun, checks: Sequence[CheckSet], trial_seed: int) ->
             facts = check_run(tree, check, trial_seed)
             outcome, cause = attribute(facts)
             answered = f"{facts.answered} of {facts.wanted} calls answered"
-            typer.echo(f"{check.task_id}: {name}: {outcome} ({cause}), {answered}")
+            say(f"{check.task_id}: {name}: {outcome} ({cause}), {answered}")
 
 
 def _certify(
     check_run: CheckRun, setting: Setting, checks: Sequence[CheckSet], kept: Certificates, out: Path
 ) -> Certificates:
     """The certificates with those of `checks` added; `out` is written after every key: an interruption loses one."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from services.verifier.certify.runner import Certifier, by_key
 
-    console = Console(stderr=True)
+    screen = console(error=True)
     columns = (TextColumn("certifying"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
     began = time.monotonic()
     with Progress(
-        *columns, TimeRemainingColumn(), TextColumn("{task.description}"),
-        console=console, transient=True, disable=not console.is_terminal,
+        *columns, TimeRemainingColumn(), TextColumn("{task.description}", markup=False),
+        console=screen, transient=True, disable=not screen.is_terminal,
     ) as shown:  # fmt: skip
         bar = shown.add_task("", visible=False)
 
         def progress(problem: str, probes: int) -> None:
-            shown.update(bar, advance=probes, description=problem, visible=time.monotonic() - began > _PATIENCE_S)
+            shown.update(
+                bar, advance=probes, description=cell(problem, 60), visible=time.monotonic() - began > _PATIENCE_S
+            )
 
         certifier = Certifier(check_run, setting, progress)
         keys = by_key(checks)
@@ -168,45 +175,48 @@ def _write(out: Path, kept: Certificates) -> None:
 def _report(found: Sequence[Certificate], held: int, out: Path) -> None:
     for certificate in found:
         if certificate.state != "certified":
-            typer.echo(f"QUARANTINED {certificate.task_id} (version {certificate.version}): {certificate.reason}")
+            say(f"QUARANTINED {certificate.task_id} (version {certificate.version}): {certificate.reason}")
     pools = {certificate.pool.digest: certificate.pool for certificate in found}.values()
     for word, attribute in (("reference", "reference"), ("unrepaired", "no_op"), ("known-bad", "known_bad")):
         tallies = [getattr(certificate, attribute) for certificate in found]
         right, runs = sum(tally.right for tally in tallies), sum(tally.runs for tally in tallies)
-        typer.echo(f"{word:<13} {'passed' if word == 'reference' else 'killed'} {right} of {runs} runs")
+        say(f"{word:<13} {'passed' if word == 'reference' else 'killed'} {right} of {runs} runs")
     total, killed = sum(pool.mutants.total for pool in pools), sum(pool.mutants.killed for pool in pools)
     equivalent = sum(pool.mutants.equivalent for pool in pools)
-    typer.echo(f"mutants       killed {killed} of {total - equivalent} ({equivalent} more are equivalent)")
+    say(f"mutants       killed {killed} of {total - equivalent} ({equivalent} more are equivalent)")
+    domains = [pool.domain for pool in pools if pool.domain is not None]
+    made, alike = sum(one.made for one in domains), sum(one.equivalent for one in domains)
+    undecided = sum(one.undecided for one in domains)
+    say(
+        f"domain        killed {sum(one.killed for one in domains)} of {made - alike - undecided} domain mutants "
+        f"({alike} more are equivalent, {undecided} undecided)"
+    )
     forged = sum((pool.forgeries for pool in pools), Tally())
-    typer.echo(f"forgeries     killed {forged.right} of {forged.runs}")
+    say(f"forgeries     killed {forged.right} of {forged.runs}")
     if pools:
         bound = max(pool.flake_bound for pool in pools)
-        typer.echo(f"flakes        at most {bound:.2%} of runs at {CONFIDENCE:.0%} confidence, every kind of check")
+        worst = max((one.survival for one in domains), default=0.0)
+        say(f"survival      at most {worst:.3%} for a killed domain mutant, through all runs of a verdict")
+        say(f"flakes        at most {bound:.2%} of runs at {CONFIDENCE:.0%} confidence, every kind of check")
     certified = sum(certificate.state == "certified" for certificate in found)
     before = f", {held} of them before" if held else ""
-    typer.echo(f"{certified} of {len(found)} check-sets are certified{before}: {out}")
+    say(f"{certified} of {len(found)} check-sets are certified{before}: {out}")
 
 
 def list_certificates(
     file: Annotated[Path | None, typer.Option("--file", help="Default: the ones shipped with the catalogue.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """List certificates: state, kill rate, flake bound, version, and why a check-set is quarantined."""
-    where = str(file) if file else "the shipped certificates"
-    try:
-        kept = read(file.read_bytes() if file else certificates.shipped(), where)
-    except OSError as error:
-        raise UserError(
-            f"cannot read certificates: {error}", where, "give a file that `tasks certify` wrote"
-        ) from error
+    """List certificates: state, killed mutants and domain mutants, flake bound, and why a check-set is quarantined."""
+    kept = read_file(file) if file else read(certificates.shipped(), "the shipped certificates")
     found = [kept.by_task[task_id] for task_id in sorted(kept.by_task)]
     if as_json:
         for certificate in found:
-            typer.echo(json.dumps(_summary(certificate)))
+            say_json(_summary(certificate))
         return
     _print_table(found)
     for change in kept.history[-_SHOWN:]:
-        typer.echo(f"replaced: {change.task_id} version {change.version} ({change.state}): {change.why}")
+        say(f"replaced: {change.task_id} version {change.version} ({change.state}): {change.why}")
 
 
 def _summary(certificate: Certificate) -> dict[str, Any]:
@@ -220,6 +230,7 @@ def _summary(certificate: Certificate) -> dict[str, Any]:
         "kill_rate": round(pool.mutants.kill_rate, 4),
         "mutants": pool.mutants.total,
         "equivalent": pool.mutants.equivalent,
+        "domain_mutants": None if pool.domain is None else asdict(pool.domain),
         "forgeries": pool.forgeries.runs,
         "flake_bound": round(pool.flake_bound, 5),
         "confidence": CONFIDENCE,
@@ -232,30 +243,36 @@ def _summary(certificate: Certificate) -> dict[str, Any]:
     }
 
 
+def _domain(found: DomainMutants | None) -> str:
+    if found is None:
+        return "not tried"
+    asked = found.made - found.equivalent - found.undecided
+    return f"{found.killed} of {asked}" + (f", {found.undecided} undecided" if found.undecided else "")
+
+
 def _print_table(found: Sequence[Certificate]) -> None:
     """One line per kind of check that is certified throughout, one line per check-set that is not."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("problem", "certified", "mutants", "flakes <", "reference runs", "CPU p99"):
+    table = grid((), (), box=None, pad_edge=False)
+    for heading in ("problem", "certified", "mutants", "domain", "flakes <", "reference runs", "CPU p99"):
         table.add_column(heading, no_wrap=True)
     pools = {certificate.pool.digest: certificate.pool for certificate in found}
     for digest, pool in sorted(pools.items(), key=lambda item: item[1].problem):
         members = [certificate for certificate in found if certificate.pool.digest == digest]
         certified = sum(certificate.state == "certified" for certificate in members)
         tried = pool.mutants
-        table.add_row(
+        row = (
             pool.problem,
             f"{certified} of {len(members)}",
             f"{tried.killed} of {tried.total - tried.equivalent}",
+            _domain(pool.domain),
             f"{pool.flake_bound:.2%}",
             ", ".join(f"{tally.runs} {load}" for load, tally in sorted(pool.reference.items(), reverse=True)),
             "not measured" if pool.cpu_p99_s is None else f"{pool.cpu_p99_s * 1000:.0f} ms",
         )
-    Console().print(table)
+        table.add_row(*map(cell, row))
+    console().print(table)
     for certificate in found:
         if certificate.state != "certified":
-            typer.echo(f"QUARANTINED {certificate.task_id} (version {certificate.version}): {certificate.reason}")
+            say(f"QUARANTINED {certificate.task_id} (version {certificate.version}): {certificate.reason}")
     certified = sum(certificate.state == "certified" for certificate in found)
-    typer.echo(f"{certified} of {len(found)} check-sets are certified; flake bounds at {CONFIDENCE:.0%} confidence")
+    say(f"{certified} of {len(found)} check-sets are certified; flake bounds at {CONFIDENCE:.0%} confidence")

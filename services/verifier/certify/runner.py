@@ -20,6 +20,8 @@ from services.tasks.certificates import Certificate, Mutants, Pool, Tally, decid
 from services.tasks.fixture import CheckSet
 from services.tasks.forgeries import forgeries
 from services.tasks.mutants import CAP, Mutant, equivalent, mutants
+from services.tasks.repair import reference_fault
+from services.verifier.certify import domain
 from services.verifier.certify.load import busy, oversubscribed
 from services.verifier.certify.runs import CheckRun, Finding, Probe, Role, run_probes, trial_seed
 
@@ -70,6 +72,7 @@ class _Key:
     survivors: list[Mapping[str, str]] = field(default_factory=list)
     forgeries: Tally = field(default_factory=Tally)
     forged: list[str] = field(default_factory=list)
+    domain: list[Finding] = field(default_factory=list)
 
     def note(self, finding: Finding, load: str) -> None:
         role, task_id = finding.probe.role, finding.probe.check.task_id
@@ -78,6 +81,9 @@ class _Key:
                 self.survivors.append(finding.probe.tree)
             else:
                 self.killed_after.append(finding.runs)
+            return
+        if role == "domain" and finding.outcome != "broken":
+            self.domain.append(finding)
             return
         one = Tally(1, int(finding.right))
         if role == "forgery" and finding.outcome != "broken":
@@ -99,7 +105,7 @@ class _Key:
     def goes_on(self, probes: Iterable[Probe]) -> Iterator[Probe]:
         """Probes that can still tell something new."""
         for probe in probes:
-            pooled = probe.role in ("reference", "mutant", "forgery")
+            pooled = probe.role in ("reference", "mutant", "domain", "forgery")
             if not self.deviation and (pooled or probe.check.task_id not in self.faults):
                 yield probe
 
@@ -156,6 +162,7 @@ class Certifier:
             check = checks[number % len(checks)]
             seeds = tuple(trial_seed(self._setting.seed, check, f"{role} {number}", at) for at in range(VERDICT_RUNS))
             idle.append(Probe(check, tree, role, name, seeds))
+        idle += domain.probes(checks[0], self._setting.seed)
         under_load = [probe for check in checks for probe in self._references(check, range(count - loaded, count))]
         return [(IDLE, idle), (LOADED, under_load)]
 
@@ -203,6 +210,7 @@ class Certifier:
             verifier_digest=setting.verifier_digest,
             backend=setting.backend,
             made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            domain=None if found.deviation else domain.found(check, found.domain, setting.seed),
         )
 
     def _certificate(self, check: CheckSet, found: _Key, pool: Pool) -> Certificate:
@@ -215,6 +223,8 @@ class Certifier:
             faults.append("it holds no reference")
         if not check.known_bad:
             faults.append("it holds no tree that must fail")
+        if (refused := reference_fault(check)) is not None:
+            faults.append(f"no candidate can hand in the reference: its diff is refused ({refused})")
         state, reason = decide(faults, pool)
         return Certificate(
             check.task_id, check.digest, state, reason, own["reference"], own["no_op"], own["known_bad"], pool

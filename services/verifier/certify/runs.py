@@ -15,7 +15,7 @@ from services.tasks.fixture import CheckSet
 from services.verifier.attribution import Facts, attribute
 from services.verifier.judge import pause_s
 
-Role = Literal["reference", "no_op", "known_bad", "mutant", "forgery"]
+Role = Literal["reference", "no_op", "known_bad", "mutant", "domain", "forgery"]
 CheckRun = Callable[[Mapping[str, str], CheckSet, int], Facts]
 """One check run of a tree against a check set with a trial seed: the verifier's own."""
 

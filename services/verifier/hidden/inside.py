@@ -37,7 +37,7 @@ class Plan:
 
     def __init__(self, tests: HiddenTests, rng: random.Random) -> None:
         self._rng = rng
-        self._variants = variants(tests.files, rng)
+        self._variants = variants(tests.files, rng, tests.expected)
         self.runner, self.candidate, self.root, self.nothing = (self._word() for _ in range(4))
         self.folders = [self._word() for _ in self._variants.versions]
         self.labels = {folder: self._word() for folder in self.folders}

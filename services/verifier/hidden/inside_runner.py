@@ -30,10 +30,18 @@ class Recorder:
 
     def __init__(self, job: "dict[str, Any]") -> None:
         self._job = job
+        self._spoiled: set[str] = set()
         self.lines: list[str] = []
 
     def pytest_runtest_logreport(self, report: "Any") -> None:
         word = "xfail" if hasattr(report, "wasxfail") else report.outcome
+        if hasattr(report, "context"):  # a subtest reports beside its test, which passes only when every part did
+            if word == "passed":
+                return
+            if word == "failed":
+                self._spoiled.add(report.nodeid)
+        elif report.when == "call" and word == "passed" and report.nodeid in self._spoiled:
+            word = "failed"
         folder, _, test = report.nodeid.partition("/")
         fields = {
             "label": self._job["labels"].get(folder, "?"),

@@ -133,11 +133,8 @@ class Interface:
         owners = ("",) if target is None else (f"{kind.__name__}." for kind in type(target).__mro__)
         return any(owner + name in self._api.mutates for owner in owners)
 
-    def _error(self, name: str) -> BaseException:
-        kind = self._errors.get(name)
-        made = kind() if kind is not None else getattr(builtins, name)()
-        assert isinstance(made, BaseException)
-        return made
+    def _error(self, names: str) -> BaseException:
+        return error_class(names, self._errors)()
 
     def error_name(self, error: BaseException) -> str:
         """How an exception of the tests is named to the candidate: its nearest declared or allow-listed base."""
@@ -229,6 +226,15 @@ class Interface:
             return self.ask("call", name=f"{kind.__name__}.{method}", args=args, named=named)
 
         return call
+
+
+def error_class(names: str, declared: Mapping[str, type[BaseException]]) -> type[BaseException]:
+    """The class of an exception by the names in an answer: declared or built-in ones, joined by "+".
+
+    Raises AttributeError for another name, TypeError for classes that do not go together.
+    """
+    kinds = [declared.get(name) or getattr(builtins, name) for name in names.split("+")]
+    return kinds[0] if len(kinds) == 1 else type(kinds[0].__name__, tuple(kinds), {})
 
 
 def _refresh(given: Any, left: Any) -> Any:

@@ -6,9 +6,9 @@ import ast
 import math
 import random
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 COPIES = 2
 """Must-fail copies of every test beside the real one."""
@@ -17,8 +17,32 @@ COPIES = 2
 _LARGE = 1e300
 
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
 class NoCanary(ValueError):
     """No test of the files compares an answer with a literal in an unconditional assert."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a literal stands: a field of `node`, or an item of it."""
+
+    node: ast.AST
+    field: str
+    item: int | None = None
+
+    def get(self) -> ast.expr:
+        """The expression that stands there."""
+        found = getattr(self.node, self.field)
+        return cast("ast.expr", found if self.item is None else found[self.item])
+
+    def put(self, made: ast.expr) -> None:
+        """Put another in its place."""
+        if self.item is None:
+            setattr(self.node, self.field, made)
+        else:
+            getattr(self.node, self.field)[self.item] = made
 
 
 @dataclass(frozen=True)
@@ -32,18 +56,21 @@ class Variants:
     real: Mapping[str, int]
 
 
-def variants(files: Mapping[str, str], rng: random.Random) -> Variants:
+def variants(files: Mapping[str, str], rng: random.Random, expected: Iterable[str] | None = None) -> Variants:
     """Make the versions. Raises NoCanary when no test can be changed, SyntaxError for files that are not Python.
 
-    A test qualifies by an assert in its outermost block, `==` (or `is`, for True, False, None) between a literal and
-    something else. One such literal per test is replaced by another of its kind: the same one in every copy, by another
-    value in each where there is one, so that no majority tells which is real; and which version holds the real one is
-    drawn for every test. Nothing else declares it: what a test asserts unconditionally is its declaration.
+    A test among the `expected` ids (None: any) qualifies by an assert in its outermost block, `==` (or `is`, for True,
+    False, None) between a literal and something else, or `assertEqual` of the two; and only where nothing else in its
+    file speaks of it or of its class, since what inherits or calls it would be changed with it. One such literal per
+    test is replaced by another of its kind: the same one in every copy, by another value in each where there is one, so
+    that no majority tells which is real; and which version holds the real one is drawn for every test. Nothing else
+    declares it: what a test asserts unconditionally is its declaration.
     """
+    wanted = None if expected is None else {test.partition("[")[0] for test in expected}
     versions: list[dict[str, str]] = [{} for _ in range(1 + COPIES)]
     real: dict[str, int] = {}
     for path, text in files.items():
-        chosen = _chosen(ast.parse(text, path), rng) if path.endswith(".py") else {}
+        chosen = _chosen(ast.parse(text, path), path, wanted, rng) if path.endswith(".py") else {}
         real.update({f"{path}::{name}": rng.randrange(len(versions)) for name in chosen})
         for number, version in enumerate(versions):
             wrong = {
@@ -57,15 +84,25 @@ def variants(files: Mapping[str, str], rng: random.Random) -> Variants:
     return Variants(tuple(versions), real)
 
 
-def _chosen(module: ast.Module, rng: random.Random) -> dict[str, tuple[int, list[Any]]]:
+def _chosen(
+    module: ast.Module, path: str, wanted: Set[str] | None, rng: random.Random
+) -> dict[str, tuple[int, list[Any]]]:
     """Of every test that qualifies: which of its places, and the wrong literal of each copy."""
     found = {}
-    for name, function in tests(module):
+    used = _used(module)
+    for name, function in functions(module).items():
         places = list(_places(function))
-        if places:
+        is_wanted = wanted is None or f"{path}::{name}" in wanted
+        if places and is_wanted and used.isdisjoint(name.split("::")):
             place = rng.randrange(len(places))
-            found[name] = (place, _others(ast.literal_eval(_side(*places[place])), rng))
+            found[name] = (place, _others(ast.literal_eval(places[place].get()), rng))
     return found
+
+
+def _used(module: ast.Module) -> set[str]:
+    """Names that are read anywhere in the file, as variables or attributes."""
+    read = (node for node in ast.walk(module) if isinstance(node, ast.Name | ast.Attribute))
+    return {node.id if isinstance(node, ast.Name) else node.attr for node in read if isinstance(node.ctx, ast.Load)}
 
 
 def _others(value: Any, rng: random.Random) -> list[Any]:
@@ -81,44 +118,40 @@ def _others(value: Any, rng: random.Random) -> list[Any]:
 
 def _changed(text: str, wrong: Mapping[str, tuple[int, Any]]) -> str:
     module = ast.parse(text)
-    for name, function in tests(module):
+    for name, function in functions(module).items():
         if name in wrong:
             place, value = wrong[name]
-            compare, on_left = list(_places(function))[place]
-            literal = ast.parse(repr(value), mode="eval").body
-            if on_left:
-                compare.left = literal
-            else:
-                compare.comparators[0] = literal
+            list(_places(function))[place].put(ast.parse(repr(value), mode="eval").body)
     return ast.unparse(ast.fix_missing_locations(module)) + "\n"
 
 
-def _side(compare: ast.Compare, on_left: bool) -> ast.expr:
-    return compare.left if on_left else compare.comparators[0]
+def functions(place: ast.Module | ast.ClassDef, above: str = "") -> dict[str, Function]:
+    """Name -> function of what may be a test by its name, the last of each name; methods as `Class::name`.
+
+    Which of them are tests is for pytest to say, which also finds others.
+    """
+    found: dict[str, Function] = {}
+    for node in place.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+            found[above + node.name] = node
+        elif isinstance(node, ast.ClassDef):
+            inner = f"{above}{node.name}::"
+            found = {name: one for name, one in found.items() if not name.startswith(inner)}
+            found |= functions(node, inner)
+    return found
 
 
-def tests(module: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """(name, function) of every test that pytest's default names collect; methods as `Class::name`."""
-    for node in module.body:
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
-            yield node.name, node
-        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
-            for item in node.body:
-                if isinstance(item, ast.FunctionDef) and item.name.startswith("test"):
-                    yield f"{node.name}::{item.name}", item
-
-
-def _places(function: ast.FunctionDef) -> Iterator[tuple[ast.Compare, bool]]:
+def _places(function: Function) -> Iterator[Place]:
     for statement in function.body:
         if any(isinstance(node, ast.Return) for node in ast.walk(statement)):
             return  # what follows may be skipped, and a copy that skips its wrong constant passes honestly
-        place = _literal_compare(statement)
+        place = _literal_compare(statement) or _literal_argument(statement)
         if place is not None:
             yield place
 
 
-def _literal_compare(statement: ast.stmt) -> tuple[ast.Compare, bool] | None:
-    """The comparison of a qualifying assert, and whether the literal stands on its left."""
+def _literal_compare(statement: ast.stmt) -> Place | None:
+    """The literal of a qualifying assert."""
     if not isinstance(statement, ast.Assert) or not isinstance(statement.test, ast.Compare):
         return None
     compare = statement.test
@@ -130,7 +163,22 @@ def _literal_compare(statement: ast.stmt) -> tuple[ast.Compare, bool] | None:
     value = (left or right or (None,))[0]
     if isinstance(compare.ops[0], ast.Is) and not (value is None or isinstance(value, bool)):
         return None
-    return (compare, left is not None) if _has_other(value) else None
+    if not _has_other(value):
+        return None
+    return Place(compare, "left") if left is not None else Place(compare, "comparators", 0)
+
+
+def _literal_argument(statement: ast.stmt) -> Place | None:
+    """The literal of `self.assertEqual(answer, literal)`, in either order."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "assertEqual":
+        return None
+    if len(call.args) not in (2, 3) or any(isinstance(one, ast.Starred) for one in call.args):
+        return None
+    left, right = map(_literal, call.args[:2])
+    if (left is None) == (right is None) or not _has_other((left or right or (None,))[0]):
+        return None
+    return Place(call, "args", int(left is None))
 
 
 def _has_other(value: Any) -> bool:

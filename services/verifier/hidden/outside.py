@@ -19,7 +19,7 @@ from services.runtime.jail.session import Answer, Closed, Conversation, Handle, 
 from services.tasks import api, values
 from services.tasks.fixture import CheckSet, HiddenTests
 from services.verifier.attribution import Facts
-from services.verifier.hidden.interface import ITERATOR
+from services.verifier.hidden.interface import ITERATOR, error_class
 from services.verifier.hidden.measures import IMPORT_CPU_S, SHARED, Measures
 from services.verifier.hidden.trusted import Gone, Late, TestProcess, private_folder
 from services.verifier.trial import Bounds, hash_seed
@@ -48,6 +48,11 @@ class Asked:
         self.phase += 1
         self.total += 1
 
+    @property
+    def involved(self) -> bool:
+        """Whether the candidate had a part in the present test."""
+        return self.shared + self.own + self.phase > 0
+
     def ended(self, when: str) -> bool:
         """A phase ended; whether the candidate had a part in the test so far."""
         self.own = self.phase if when == "setup" else self.own + self.phase
@@ -63,6 +68,7 @@ class Candidate:
         self._conversation = conversation
         self._handles = frozenset((*declared.classes, ITERATOR))
         self._errors = frozenset((*declared.exceptions, *values.EXCEPTION_NAMES))
+        self._classes = api.exception_classes(declared, "")
         self._with_arguments = bool(declared.mutates)
 
     def ask(self, question: Mapping[str, Any]) -> Mapping[str, Any] | str:
@@ -107,11 +113,22 @@ class Candidate:
                     return "undecodable"
             if answer.kind == "x":
                 name = body.get("e") if type(body) is dict and len(body) == 1 else None
-                return {"x": name, **more} if type(name) is str and name in self._errors else "undecodable"
+                return {"x": name, **more} if type(name) is str and self._raisable(name) else "undecodable"
             values.decode(body, handle=self._told)
         except values.ValueCodecError:
             return "undecodable"
         return {"r": body, **more}
+
+    def _raisable(self, names: str) -> bool:
+        """Whether there can be an exception of these types."""
+        parts = names.split("+")
+        if len(set(parts)) < len(parts) or not self._errors.issuperset(parts):
+            return False
+        try:
+            error_class(names, self._classes)
+        except TypeError:  # the candidate claims what no class can be
+            return False
+        return True
 
     def _told(self, number: str, kind: str) -> Handle:
         if kind not in self._handles:
@@ -140,13 +157,14 @@ class Relay:
         self._candidate = candidate
         self._asked = Asked()
         self._passed: dict[str, list[str]] = {}
+        self._spoiled: set[str] = set()
         self.rejection: str | None = None
         self.finished = False
 
     @property
     def right(self) -> int:
         """Tests that passed in all their phases."""
-        return sum(phases == list(_PHASES) for phases in self._passed.values())
+        return sum(phases == list(_PHASES) for name, phases in self._passed.items() if name not in self._spoiled)
 
     @property
     def asked(self) -> bool:
@@ -183,8 +201,8 @@ class Relay:
             return self._ended("collection", False, message["text"], "test_error")
         if kind == "internal":
             return self._fault(self.asked, message["text"], "test_error")
-        if kind == "phase":
-            return self._phase(message)
+        if kind in ("phase", "part"):
+            return self._phase(message) if kind == "phase" else self._part(message)
         self.finished = True
         return self._fault(self.asked, f"pytest ended with {message['code']}") if self._missing() else None
 
@@ -197,6 +215,14 @@ class Relay:
             self._passed.setdefault(name, []).append(when)
         word = _REJECTIONS.get(outcome, "test_failed" if when == "call" else "test_error")
         return self._ended(when, outcome == "passed", f"{name}: {message['text']}", word)
+
+    def _part(self, message: Mapping[str, Any]) -> str | None:
+        """A subtest: its test goes on after it, and passes only when every part did."""
+        if message["outcome"] == "passed":
+            return None
+        self._spoiled.add(message["id"])
+        word = _REJECTIONS.get(message["outcome"], "test_failed")
+        return self._fault(self._asked.involved, f"{message['id']}: {message['text']}", word)
 
     def _ended(self, when: str, fine: bool, text: str, word: str = "test_missing") -> str | None:
         involved = self._asked.ended(when)

@@ -79,8 +79,9 @@ class Reporter:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         outcome = "xfail" if hasattr(report, "wasxfail") else report.outcome
+        told = "part" if hasattr(report, "context") else "phase"  # a subtest reports beside its test
         text = _last(report.longrepr) if outcome != "passed" else ""
-        self._line.say({"told": "phase", "id": report.nodeid, "when": report.when, "outcome": outcome, "text": text})
+        self._line.say({"told": told, "id": report.nodeid, "when": report.when, "outcome": outcome, "text": text})
 
     def pytest_internalerror(self, excrepr: Any) -> None:
         self._line.say({"told": "internal", "text": _last(excrepr)})
@@ -119,7 +120,7 @@ def _install(module: ModuleType, name: str) -> None:
 
 
 def main() -> None:
-    """First frame: {"parent", "cpu_s", "module", "api", "seed", "arguments"}."""
+    """First frame: {"parent", "cpu_s", "module", "api", "seed", "arguments"}; "collect" (a mode): list them only."""
     sys.path.append(str(Path(__file__).resolve().parents[3]))  # last: the tests' own imports go first
     line = Line(os.dup(0))
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -130,13 +131,23 @@ def main() -> None:
     import pytest
 
     from services.tasks import api
+    from services.verifier.hidden import collector
     from services.verifier.hidden.interface import Interface
 
     random.seed(job["seed"])
-    _install(Interface(api.parse(job["api"]), line).module(job["module"]), job["module"])
+    arguments, nobody = job["arguments"], collector.Nobody()
+    plugin: object = Reporter(line, job["seed"])
+    if "collect" in job:
+        arguments, plugin = [*arguments, "--collect-only"], collector.Collector(line, nobody)
+    if job.get("collect") == "inside":
+        module = collector.anything(job["module"], nobody)
+    else:
+        asking = nobody if "collect" in job else line
+        module = Interface(api.parse(job["api"]), asking).module(job["module"])
+    _install(module, job["module"])
     line.say({"told": "hello"})
     line.hear()  # the candidate is imported, or this process is ended here
-    code = pytest.main(job["arguments"], plugins=[Reporter(line, job["seed"])])
+    code = pytest.main(arguments, plugins=[plugin])
     line.say({"told": "done", "code": int(code)})
     os._exit(0)
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from services.runtime.errors import UserError
+from services.runtime.scratch import Scratch
 from services.verifier.hidden import pytest_arguments
 
 _SPARE_CPU_S = 30
@@ -32,58 +29,16 @@ class Late(Exception):
     """The process said nothing until the deadline."""
 
 
-def _home() -> Path:
-    """Where private folders lie: ours alone. Raises UserError."""
-    home = Path(tempfile.gettempdir()) / f"rollstream-hidden-{os.geteuid()}"
-    with contextlib.suppress(FileExistsError):
-        home.mkdir(mode=0o700)
-    stat = home.lstat()
-    if stat.st_uid != os.geteuid() or stat.st_mode & 0o077:
-        raise UserError("the folder of hidden tests can be entered by others", str(home), "remove it")
-    return home
-
-
-def _locked_folder() -> tuple[Path, int]:
-    """A new folder and the open lock on it, which says until this process ends that it is in use."""
-    while True:
-        folder = Path(tempfile.mkdtemp(dir=_home()))
-        with contextlib.suppress(FileNotFoundError):  # a sweep was faster than the lock
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if folder.exists():
-                return folder, lock
-            os.close(lock)
-
-
 @contextlib.contextmanager
 def private_folder(files: Mapping[str, str]) -> Iterator[Path]:
     """A folder with `files` (relative path -> text) below `tests` and an empty `tmp`; gone afterwards."""
-    folder, lock = _locked_folder()
-    try:
+    with Scratch("hidden") as folder:
         (folder / "tmp").mkdir()
         for path, text in {**files, pytest_arguments.INI: pytest_arguments.INI_TEXT}.items():
             place = folder / "tests" / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text, encoding="utf-8")
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-
-
-def sweep() -> int:
-    """Remove the folders of verifiers that were killed; how many there were. Raises UserError."""
-    swept = 0
-    for folder in _home().iterdir():
-        with contextlib.suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-                swept += 1
-            finally:
-                os.close(lock)
-    return swept
 
 
 class TestProcess:

@@ -20,6 +20,9 @@ from services.runtime.settings import Isolation
 from services.verifier.attribution import Facts, attribute
 from tests.attacks import battery
 from tests.attacks.battery import GOOD, fail
+from tests.contract.sandbox.channels import heard, places
+from tests.contract.sandbox.test_cpu import SPIN
+from tests.contract.sandbox.test_cpu import run as spinning
 
 PROGRAMS = {
     "right": GOOD,
@@ -74,6 +77,9 @@ def main(megabytes: int) -> None:
         assert isinstance(host, JailHost)
         host.check()
         found: dict[str, Any] = {"evidence": host.evidence, "weaknesses": host.weaknesses, "user": os.getuid()}
+        for function in ("f", "relay"):
+            transcript, usage, _ = spinning(host, SPIN, function, *(["sessions"] if function == "f" else []))
+            found[f"spinning: {function}"] = [transcript.ending, usage.cpu_s]
         found["wall"] = host.surroundings.memory_limit()
         for name, source in PROGRAMS.items():
             found[name] = told(battery.facts(host, fail("", name, source)))
@@ -82,6 +88,9 @@ def main(megabytes: int) -> None:
         if megabytes:
             found["out of memory"] = out_of_memory(host, megabytes)
             found["after"] = told(battery.facts(host, fail("", "", GOOD)))
+        with open_backend(Isolation(backend="bubblewrap"), 2) as other:
+            found["heard"] = [*heard(host, host), *heard(host, other)]
+            found["shared"] = len(set(places(host)) & set(places(other)))
         found["retired"] = host.retired
     print(json.dumps(found))
 

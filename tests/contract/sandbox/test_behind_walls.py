@@ -16,6 +16,7 @@ import pytest
 from services.runtime.jail import cgroup
 from services.runtime.jail.limits import MIB
 from tests.contract.sandbox import behind_walls
+from tests.contract.sandbox.test_cpu import MOST_S
 from tests.services import pod_like
 
 LIMIT_MB = 320
@@ -68,7 +69,7 @@ def ended(found: Found, name: str) -> tuple[str, str]:
 def test_the_self_test_holds_and_says_what_is_absent(found: Found) -> None:
     assert found["user"] == pod_like.USER
     assert found["evidence"] == "sampled"
-    assert found["weaknesses"] == ["one_user", "no_inode_limit", "namespaces_by_filter"]
+    assert found["weaknesses"] == ["one_user", "no_inode_limit", "one_library", "namespaces_by_filter"]
     assert found["retired"] == 0
 
 
@@ -110,3 +111,15 @@ def test_a_pod_out_of_memory_is_infrastructure(found: Found) -> None:
 
 def test_every_program_is_expected_to_end_somehow(found: Found) -> None:
     assert set(behind_walls.PROGRAMS) <= set(found)
+
+
+@pytest.mark.parametrize("function", ["f", "relay"])
+def test_children_that_spin_are_counted_and_ended(found: Found, function: str) -> None:
+    ending, cpu_s = found[f"spinning: {function}"]
+    assert ending == "limit"
+    assert cpu_s < MOST_S
+
+
+def test_jails_have_nothing_in_common_there_either(found: Found) -> None:
+    assert found["heard"] == []
+    assert found["shared"] == 0

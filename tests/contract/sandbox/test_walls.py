@@ -92,9 +92,13 @@ def test_the_environment_is_empty(backend: Backend, monkeypatch: pytest.MonkeyPa
 
 
 def test_plain_code_gets_no_socket(backend: Backend) -> None:
-    for name, family in (("socket", socket.AF_INET), ("socket", socket.AF_UNIX), ("socketpair", socket.AF_UNIX)):
-        source = TRY + f"def f(): return call({number(name)}, {int(family)}, 1, 0)"
-        assert ask(backend, source).value == "EPERM"
+    inet, unix, stream, datagram = socket.AF_INET, socket.AF_UNIX, socket.SOCK_STREAM, socket.SOCK_DGRAM
+    for name, family, kind in (
+        ("socket", inet, stream), ("socket", unix, stream), ("socketpair", inet, stream),
+        ("socketpair", unix, datagram), ("connect", 3, 0), ("bind", 3, 0), ("sendmsg", 3, 0),
+    ):  # fmt: skip
+        source = TRY + f"def f(): return call({number(name)}, {int(family)}, {int(kind)}, 0)"
+        assert ask(backend, source).value == "EPERM", name
 
 
 def test_code_with_sockets_reaches_nobody(backend: Backend) -> None:

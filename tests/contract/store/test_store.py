@@ -126,3 +126,17 @@ def test_keys_that_could_leave_the_store_are_refused(store, key):
 def test_reopening_sees_what_was_stored(store, store_settings):
     store.put("kept", b"x")
     assert open_store(store_settings).get("kept") == b"x"
+
+
+def test_no_character_of_a_place_means_anything_else(store_settings):
+    """`try#1` and `try#2` are two stores, as are `a b` and `a%20b`."""
+    names = ("try", "try#1", "try#2", "a b", "a%20b", "a?b=1", "a+b", "é", "a;b&c", "[x]")
+    urls = [f"{store_settings.url}/{name}" for name in names]
+    for name, url in zip(names, urls, strict=True):
+        store = open_store(store_settings.model_copy(update={"url": url}))
+        assert list(store.list()) == []
+        store.put("which", name.encode())
+        store.put_if_absent("other", b"x" * 10)
+    for name, url in zip(names, urls, strict=True):
+        store = open_store(store_settings.model_copy(update={"url": url}))
+        assert (store.get("which"), sorted(store.list())) == (name.encode(), ["other", "which"])

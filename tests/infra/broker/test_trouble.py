@@ -21,6 +21,7 @@ from kafka.errors import TransactionalIdAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
 from infra.broker import flush, segment
+from infra.broker.broker import Broker, Settings
 from infra.broker.flush import Flusher, FsyncPolicy
 from infra.broker.journal import Journal
 from infra.broker.testing import ROOT, running_broker
@@ -64,9 +65,43 @@ def test_busy_port_is_named(tmp_path: Path) -> None:
         _one_line(_run("--data", str(tmp_path / "data"), "--port", port), port, "--port 0")
 
 
+def _two_addresses(name: str, port: object, *rest: object, **more: object) -> list[object]:
+    """`localhost` as a machine resolves it whose hosts file names both."""
+    return [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", int(str(port or 0)), 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", int(str(port or 0)))),
+    ]
+
+
+def test_a_name_with_two_addresses_has_one_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients are told one number, and try either address."""
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    monkeypatch.setattr(socket, "getaddrinfo", _two_addresses)
+
+    async def ports() -> list[int]:
+        broker = Broker(Settings(tmp_path / "data", host="localhost"))
+        await broker.start()
+        assert broker._server is not None
+        found = [sock.getsockname()[1] for sock in broker._server.sockets]
+        await broker.stop()
+        return [broker.port, *found]
+
+    port, *listening = asyncio.run(ports())
+    assert listening == [port, port]
+
+
+def test_an_ipv6_address_before_it_is_told_without_its_brackets(tmp_path: Path) -> None:
+    """Clients take the host of the metadata as it stands there."""
+    broker = Broker(Settings(tmp_path / "data", advertise="[::1]:19092"))
+    assert broker.advertised == ("::1", 19092)
+    asyncio.run(broker.stop())
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
+        (["--advertise", "::1:19092"], "HOST:PORT"),
         (["--host", "0.0.0.0"], "loopback"),
         (["--host", "192.168.1.10"], "loopback"),
         (["--fsync", "sometimes"], "interval:MS"),

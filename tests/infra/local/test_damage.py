@@ -225,6 +225,5 @@ def test_the_recording_and_the_checkpoint_reach_further_too(run):
 
 
 def test_a_running_run_is_not_repaired(run):
-    run.write_stack("127.0.0.1:1")
-    with pytest.raises(UserError, match="running"):
+    with run.claimed(), pytest.raises(UserError, match="running"):
         repair(run.root, print)

@@ -30,9 +30,13 @@ def test_a_container_looks_at_its_own_run_and_anybody_else_at_the_quickstart(etc
 def test_its_settings_are_those_that_the_preparation_completed(etc, tmp_path):
     run = RunDir(etc)
     assert is_deployed(run)
+    with pytest.raises(UserError, match="the store's folder is gone"):
+        settings_of(run)
+    assert not (tmp_path / "store").exists(), "a look makes no store"
+    store = open_store(Store(url=f"file://{tmp_path / 'store'}"))
     with pytest.raises(UserError, match="not prepared"):
         settings_of(run)
-    publish_prepared(open_store(Store(url=f"file://{tmp_path / 'store'}")), Prepared("far", "d1", "runs/far/base.json"))
+    publish_prepared(store, Prepared("far", "d1", "runs/far/base.json"))
     settings = settings_of(run)
     assert (settings.taskset_digest, settings.base_manifest) == ("d1", "runs/far/base.json")
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from schemas.bounds import YEAR_2200_MS
+from schemas.codec import encode
 from schemas.group import GroupAdmission
 from schemas.record import Record
 from schemas.topics import GROUP_ADMISSION, GROUP_CLOSED, POLICY_GATE, POLICY_PUBLISHED
-from services.admission.core import AdmissionCore
+from services.admission.core import PATIENCE_MS, AdmissionCore
 from services.runtime.core import Effects
 from tests.services.closure.records import RUN, admission, closed, gate, message, published
 from tests.services.closure.simulation import Log, Simulation
@@ -54,13 +57,60 @@ def test_lag_is_measured_when_the_decision_is_made() -> None:
     assert decisions(give(core, closed(1))) == [("run/00000001", "stale")]
 
 
-def test_a_version_that_a_group_was_sampled_with_is_known_to_be_published() -> None:
+def test_a_group_waits_for_the_news_of_its_version() -> None:
+    """The two stand on different topics: what was sampled with a version can be read before its publication."""
     core = ready(max_lag=0)
     give(core, published(0))
-    effects = give(core, closed(0, member_versions=(1, 1)))
+    assert decisions(give(core, closed(0, member_versions=(1, 1)))) == []
+    effects = give(core, published(1))
     (output,) = effects.outputs
     assert isinstance(output.record, GroupAdmission)
-    assert (output.record.trainer_version, output.record.member_lags) == (1, (0, 0))
+    assert (output.record.reason, output.record.trainer_version, output.record.member_lags) == (None, 1, (0, 0))
+
+
+def test_a_version_that_is_never_published_costs_its_own_group_only() -> None:
+    """It was believed, and every later group was stale."""
+    core = ready()
+    give(core, published(3))
+    lie = give(core, closed(0, member_versions=(3, 2**31 - 1)))
+    assert decisions(lie) == []
+    assert decisions(give(core, closed(1, member_versions=(3, 3)))) == [("run/00000001", None)]
+    late = core.tick(5000 + PATIENCE_MS)
+    assert decisions(late) == [("run/00000000", "poison")]
+    assert len(late.done) == 1
+    assert decisions(give(core, closed(2, member_versions=(3, 3)))) == [("run/00000002", None)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"member_trials": ("run/00000000/0", "run/00000000/2")}, {"group_size": 3},
+        {"member_rewards": (None, 0.0)}, {"member_verdicts": ("unknown", "fail")},
+    ],
+)  # fmt: skip
+def test_a_closure_that_contradicts_itself_is_poison(changes) -> None:
+    core = ready()
+    give(core, published(0))
+    assert decisions(give(core, closed(0, **changes))) == [("run/00000000", "poison")]
+
+
+def test_extreme_times_of_one_group_stop_nobody() -> None:
+    """The sum of its ages was more than a record can hold."""
+    core = ready()
+    give(core, published(0))
+    extreme = YEAR_2200_MS
+    group = closed(
+        0,
+        first_started_ms=0,
+        closed_ms=extreme,
+        generation_ms=-extreme,
+        tool_wait_ms=-extreme,
+        verification_ms=-extreme,
+    )
+    effects = give(core, group, closed(1))
+    assert [reason for _, reason in decisions(effects)] == [None, None]
+    for output in effects.outputs:
+        encode(output.record)
 
 
 def test_a_halted_version_is_excluded_until_it_is_released() -> None:

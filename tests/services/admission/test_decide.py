@@ -26,7 +26,7 @@ def test_a_fresh_group_is_admitted_with_everything_that_the_trainer_needs() -> N
 @given(st.integers(0, 5), st.integers(0, 20), st.integers(0, 20))
 def test_the_bound_is_exact(max_lag: int, oldest: int, ahead: int) -> None:
     """Bug class: an off-by-one in the lag bound, and a bound on the group's mean instead of its oldest member."""
-    group = closed(0, ("pass", "fail"), member_versions=(oldest, oldest + 3))
+    group = closed(0, ("pass", "fail"), member_versions=(oldest, min(oldest + 3, oldest + ahead)))
     found = decide(group, Standing(oldest + ahead, max_lag), 9000)
     assert (found.reason == "stale") == (ahead > max_lag)
     assert found.member_lags[0] == ahead

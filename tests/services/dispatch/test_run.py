@@ -9,6 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from schemas.codec import ContractViolation
 from schemas.rollout import RolloutRequested
 from services.dispatch import ending
 from services.runtime.ledger import audit
@@ -338,3 +339,16 @@ def test_a_run_whose_every_task_is_quarantined_ends() -> None:
         world.append(replace(alarm("warn", f"quarantine:{task_id}"), kind="quarantine", task_id=task_id))
     run_to_end(world, dispatch)
     assert dispatch.core.finished == "barren"
+
+
+def test_a_request_of_the_last_group_that_there_can_be_is_refused() -> None:
+    """The next group would have had no number: dispatch could ask for nothing more, at any start."""
+    world = World(Random(1))
+    dispatch = Dispatch(world, evaluated=(0, 0))
+    first = world.requests()[0]
+    group = f"{first.run_id}/{10**8 - 1}"
+    lie = replace(first, group_id=group, trial_id=f"{group}/{first.member}")
+    with pytest.raises(ContractViolation):
+        dispatch.core.handle(message(lie, 999), world.now_ms)
+    run_to_end(world, dispatch)
+    assert dispatch.core.finished == "updates"

@@ -143,9 +143,11 @@ class World:
             word = "fail" if lost else ("pass", "fail")[member.member % 2]
             version = first.policy_version
             said = verdict(
-                cohort.number, member.member, word, policy_version=version, split=first.split, task_id=first.task_id
-            )
-            self.append(completed(cohort.number, member.member, split=first.split))
+                cohort.number, member.member, word, policy_version=version, newest_version=version, split=first.split,
+                task_id=first.task_id, fixture_digest=first.fixture_digest,
+            )  # fmt: skip
+            ended = {"split": first.split, "task_id": first.task_id, "fixture_digest": first.fixture_digest}
+            self.append(completed(cohort.number, member.member, **ended))
             self.append(said)
             cohort.plan(member, Position("r", 0, 0))
             cohort.judge(said, Position("v", 0, 0))

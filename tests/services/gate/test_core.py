@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -222,8 +223,10 @@ def planned(group: int, member: int, version: int = 0, tasks: int = 2, task: int
     )  # fmt: skip
 
 
-def judged(group: int, member: int, word: str = "pass") -> Record:
-    return verdict(group, member, word, split="eval", policy_version=99)
+def judged(group: int, member: int, word: str = "pass", task: int | None = None, **changes: Any) -> Record:
+    name = f"task-{group if task is None else task}"
+    said = {"split": "eval", "policy_version": 99, "newest_version": 99, "task_id": name, **changes}
+    return verdict(group, member, word, **said)
 
 
 def test_a_result_needs_the_whole_cohort_and_every_verdict() -> None:
@@ -243,6 +246,19 @@ def test_a_result_needs_the_whole_cohort_and_every_verdict() -> None:
     assert result.policy_version == 0, "the version asked for, though a newer one sampled"
     loop.tick(DEADLINE)
     assert len(loop.results) == 1
+
+
+@pytest.mark.parametrize("lie", [{"task_id": "easy"}, {"fixture_digest": "sha256:other"}, {"policy_tokens": 101}])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_pass_on_another_task_is_not_measured(lie: dict[str, Any], first: bool) -> None:
+    """Whether the verdict is read before its request or after it."""
+    loop = Loop().ready()
+    asked = [planned(0, 0, tasks=1), planned(0, 1, tasks=1)]
+    said = [judged(0, 0, **lie), judged(0, 1, "fail")]
+    loop.give(*(said + asked if first else asked + said))
+    loop.tick()
+    (result,) = loop.results
+    assert (result.pass_at_1, result.unresolved, result.task_samples) == (0.0, 1, (1,))
 
 
 def test_an_unknown_trial_is_no_failure() -> None:
@@ -271,7 +287,7 @@ def test_the_difference_is_paired_with_the_version_measured_before() -> None:
             number = version * 10 + task
             for member in range(2):
                 loop.give(planned(number, member, version, task=task))
-                loop.give(judged(number, member, word if task == 0 else "fail"))
+                loop.give(judged(number, member, word if task == 0 else "fail", task))
         loop.tick()
     before, after = loop.results
     assert (before.parent_version, after.parent_version) == (None, 0)

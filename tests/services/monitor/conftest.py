@@ -41,11 +41,11 @@ def write(bootstrap: str, records: list[Record]) -> None:
     producer = KafkaProducer(
         bootstrap_servers=bootstrap, enable_idempotence=True, acks="all", allow_auto_create_topics=False, linger_ms=20
     )
-    sent = []
+    sent, now = [], int(time.time() * 1000)  # a broker takes no time of another century, whatever a record says
     for topic, record in positions(records):
         key = getattr(record, topic.key).encode()
         value, headers = codec.encode(record), codec.headers(record)
-        sent.append(producer.send(topic.name, value, key, headers, timestamp_ms=time_of(record)))
+        sent.append(producer.send(topic.name, value, key, headers, timestamp_ms=min(max(0, time_of(record)), now)))
     for future in sent:
         future.get(timeout=30)
     producer.close(timeout=5)

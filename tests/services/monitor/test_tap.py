@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -158,16 +157,13 @@ def test_an_unreachable_broker_is_said_within_seconds() -> None:
 
 def test_a_closed_pipe_ends_it_quietly(stack: str) -> None:
     """`rollstream tap all | head -1` prints a line and no traceback."""
-    code = f"from services.monitor.tap import tap; tap({stack!r}, 'all', follow=False)"
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=ROOT
-    )
+    command = [sys.executable, "-m", "services.cli", "tap", "all", "--from", "earliest", "--bootstrap", stack]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stdout.readline()
     process.stdout.close()
-    assert process.wait(30) == 0
+    assert process.wait(30) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
 

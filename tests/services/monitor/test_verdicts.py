@@ -4,6 +4,7 @@ import json
 
 from schemas.verification import VerificationAlarm, VerificationCanary
 from services.monitor import verdicts
+from services.runtime.screen import to_json
 from tests.services.closure.records import verdict
 
 
@@ -56,7 +57,7 @@ def test_a_stop_is_seen_and_every_form_can_be_printed(capsys):
     said = capsys.readouterr().out
     assert "ALARM (stop) soundness: a known-bad passed" in said
     assert "10 known-bad canaries, of which 1 passed" in " ".join(said.split())
-    document = json.loads(verdicts.as_json(found))
+    document = json.loads(to_json(verdicts.as_json(found)))
     assert document["versions"][0]["findings"] == {"answer_table": 1}
     assert document["false_accepts"]["known_bad"] == {"passed": 1, "judged": 10}
     assert document["alarms"][0]["severity"] == "stop"
@@ -79,5 +80,15 @@ def test_weaker_attribution_is_said_and_full_is_not(capsys):
     )
     verdicts.show(weaker)
     assert "3 of 4 judged without kernel counters" in capsys.readouterr().out
-    document = json.loads(verdicts.as_json(weaker))
+    document = json.loads(to_json(verdicts.as_json(weaker)))
     assert document["versions"][0]["attribution_evidence"] == {"cgroup": 1, "sampled": 2, "rlimit": 1}
+
+
+def test_a_finding_is_a_word_whatever_it_says(capsys, monkeypatch):
+    """A word that looks like rich's markup crashed the account, or coloured it."""
+    evil = ("[bold]", "[/x]", "\x1b[31mred", "a\nALARM (stop)")
+    monkeypatch.setenv("COLUMNS", "300")
+    verdicts.show(verdicts.account([verdict(0, 0, "pass", policy_version=3, evidence="E4", findings=evil)]))
+    said = capsys.readouterr().out
+    assert "[bold] 1, [/x] 1, \\x1b[31mred 1, a\\nALARM (stop) 1" in said
+    assert "\x1b" not in said

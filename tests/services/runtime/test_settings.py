@@ -1,6 +1,7 @@
 """Protects a person from a bad configuration: one clear message that says what, where and what to do."""
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -90,3 +91,35 @@ def test_dump_reads_back_and_hides_the_secret():
         load(**again).model_dump()
         == settings.model_copy(update={"store": settings.store.model_copy(update={"secret_key": ""})}).model_dump()
     )
+
+
+@pytest.mark.parametrize(("raw", "says"), [
+    (b"x = " + b"[" * 4000, "nested too deep"),
+    (b"x = " + b"[" * 100_000, "line 1 is longer"),
+    (b"seed = 1\na" + b".a" * 9000 + b" = 1", "line 2 is longer"),  # 650 MB in the parser
+    (b"# fine\nseed = " + b"9" * 5000, "4300 digits"),
+    (b'run_id = "a\0"', "line 1"),
+    (b"seed = 1\n# \xff", "not UTF-8.*line 2"),
+    ("seed = 1".encode("utf-16"), "not UTF-8.*line 1"),
+    (b"seed = 1\nseed = 2\n", "line 2"),
+    (b"#\n" * 200_000, "more than"),
+    (b"dispatch = 3", "dispatch"),
+    (b"[dispatch]\nupdates = [1]", "dispatch.updates"),
+])  # fmt: skip
+def test_whatever_a_configuration_holds_is_one_message(tmp_path: Path, raw: bytes, says: str) -> None:
+    path = tmp_path / "run.toml"
+    path.write_bytes(raw)
+    with pytest.raises(UserError, match=says) as caught:
+        load(path)
+    assert caught.value.where == str(path)
+    assert caught.value.do
+
+
+def test_what_is_no_configuration_file_is_one_message(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent.toml", tmp_path / "a\0b"):
+        with pytest.raises(UserError) as caught:
+            load(path)
+        assert caught.value.do
+    marked = tmp_path / "marked.toml"
+    marked.write_bytes(b"\xef\xbb\xbfseed = 4\r\n")
+    assert load(marked).seed == 4

@@ -28,6 +28,7 @@ from services.agent.harness import Harness, Limits
 from services.runtime.core import Effects, Message, Position
 from services.runtime.logs import Log
 from services.runtime.settings import RunSettings
+from services.runtime.store import content_key, digest_of
 from services.runtime.watermark import Watermarks
 from services.sampler.core import Ports, SamplerCore
 from services.tasks.fixture import Budgets, Example, Fixture
@@ -168,7 +169,7 @@ class Instance:
         self.known_at_start: frozenset[str] = frozenset()
         self.ended_at_start: frozenset[str] = frozenset()
         self.emitted: list[object] = []
-        ports = Ports("scripted", self.calls.append, self._load, lambda digest: task_set().public_document(), str)
+        ports = Ports("scripted", self.calls.append, self._load, lambda digest: task_set().public_document(), key_of)
         self.core = SamplerCore(world.settings, ports, world.clock, Log("sampler", "t", io.StringIO()))
         self.core.assigned(frozenset({PARTITION}))
         self.ends = {t.name: len(world.topics.of(t)) for t in INPUTS}
@@ -274,6 +275,11 @@ class Instance:
     def commit(self) -> None:
         for (name, _), offset in self.watermarks.committable().items():
             self.world.committed[name] = max(offset, self.world.committed.get(name, 0))
+
+
+def key_of(text: str) -> str:
+    """Where the store of these tests keeps a large candidate."""
+    return content_key(digest_of(text.encode()))
 
 
 class World:

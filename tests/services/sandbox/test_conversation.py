@@ -1,4 +1,4 @@
-"""Protects the questions and answers of an assessment: one at a time, claims only, and every breach has its word."""
+"""Protects the questions and answers of an assessment: one message at a time, claims only, a word for every breach."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plain(answer: Answer, asked: Conversation | None = None) -> Any:
     return values.loads(answer.text, handle=None if asked is None else lambda number, kind: asked.handle(number))
 
 
-def test_nothing_of_the_next_call_is_there_before_this_one_is_answered(host: JailHost) -> None:
+def test_nothing_of_the_next_message_is_there_before_this_one_is_answered(host: JailHost) -> None:
     source = """
     import gc, select
 
@@ -59,7 +59,7 @@ def test_nothing_of_the_next_call_is_there_before_this_one_is_answered(host: Jai
                         found.add(item)
         return len(readable), sorted(found - {mine})
     """
-    calls = [(f"secret-{n}",) for n in range(4)]
+    calls = [(f"secret-{n}",) for n in (0, 0, 1, 1, 2, 2)]  # no message asks one thing twice
     heard: list[Answer] = []
 
     def hear(index: int, answer: Answer) -> bool:
@@ -75,7 +75,55 @@ def test_nothing_of_the_next_call_is_there_before_this_one_is_answered(host: Jai
     for number, answer in enumerate(heard):
         readable, others = plain(answer)
         assert readable == 0
-        assert set(others) <= {f"secret-{n}" for n in range(number)}
+        assert set(others) <= {f"secret-{n}" for n in range((number + 1) // 2 + 1)}
+    assert len(heard) == len(calls)
+
+
+def test_calls_of_one_message_are_answered_one_by_one(host: JailHost) -> None:
+    """Each has its own reply, its own limit, and its own end: what comes before a fault is heard."""
+    source = """
+    import os
+
+    def f(what):
+        if what == "spin":
+            while True:
+                pass
+        if what == "die":
+            os._exit(1)
+        return what
+    """
+    for what, ending in (("spin", "limit"), ("die", "eof")):
+        with talk(host, program(source), Pace(0.1, 1.0, 30.0, 60.0)) as asked:
+            answers = asked.calls([("a",), ("b",), (what,), ("c",)])
+            assert [plain(next(answers)), plain(next(answers))] == ["a", "b"]
+            with pytest.raises(Closed) as closed:
+                next(answers)
+            assert closed.value.ending == ending == asked.transcript.ending
+            assert asked.transcript.answered == 2
+            with pytest.raises(Closed):
+                list(asked.calls([("a",)]))
+
+
+def test_hundreds_of_calls_use_what_each_may_use(host: JailHost) -> None:
+    """Slow but within its limit each time: what they use together is bounded by how many they are."""
+    source = """
+    import time
+
+    def f(n):
+        end = time.process_time() + 0.01
+        while time.process_time() < end:
+            pass
+        return n
+    """
+    heard: list[Any] = []
+    jail = host.launch(Limits())
+    try:
+        hear = lambda index, answer: heard.append(plain(answer)) or True  # noqa: E731 - one expression
+        ran = run_trial(jail, Limits(), program(source), [(n,) for n in range(130)], hear, 0.03, 1.0, 60.0, 30.0)
+    finally:
+        jail.close()
+    assert ran.ending == "complete"
+    assert heard == list(range(130))
 
 
 STACK = """

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from schemas.sandbox import SandboxResult
+from services.patch.admission import admit
 from services.runtime.jail.backend import Options
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import MIB, JailFault, Limits
@@ -13,7 +14,6 @@ from services.sandbox.core import SandboxCore
 from services.sandbox.pool import Pool
 from services.sandbox.workspace import Known, Operator
 from services.tasks.fixture import Fixture
-from services.verifier.admission import admit
 from tests.services.jails import ADD_FIX, Deliver, add_fixture, command
 
 FIXTURE = add_fixture()

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.patch.admission import Refused, admit
+from services.patch.render import render
 from services.sandbox import edits
-from services.sandbox.diff import render
 from services.sandbox.edits import Refusal
-from services.verifier.admission import Refused, admit
 
 SOURCE = "def f(x):\n    if x:\n        return 1\n    return 2\n"
 
@@ -86,3 +86,21 @@ def test_the_diff_of_any_edits_is_admitted_and_gives_the_edited_tree(operations)
             assert admit(diff, base, ("solution.py",)).tree == {"solution.py": text}
         return
     assert admit(diff, base, ("solution.py",)).tree == {"solution.py": text}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from("abcdefgh"), max_size=40), st.lists(st.sampled_from("abcdefghxy"), max_size=40))
+def test_the_diff_of_any_two_texts_gives_the_second(old: list[str], new: list[str]) -> None:
+    base = {"s.py": "".join(f"{line} = 1\n" for line in old), "t.py": "t = 1\n"}
+    tree = {"s.py": "".join(f"{line} = 1\n" for line in new), "t.py": "t = 2\n"}
+    assert admit(render(base, tree), base, ("*.py",)).tree == tree
+
+
+def test_changes_far_apart_in_a_long_file_are_hunks_of_their_own() -> None:
+    lines = [f"x{number} = {number}\n" if number % 3 else "\n" for number in range(3_000)]
+    changed = ["y = 0\n", *lines[1:1_500], "z = 1\n", *lines[1_500:-1], "y = 9\n"]
+    base, tree = {"s.py": "".join(lines)}, {"s.py": "".join(changed)}
+    diff = render(base, tree)
+    assert diff.count("@@ -") == 3
+    assert len(diff.split("\n")) < 30
+    assert admit(diff, base, ("*.py",)).tree == tree

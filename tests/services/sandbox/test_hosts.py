@@ -90,7 +90,7 @@ def test_a_fixtures_hosts_are_reached_from_its_workspace_alone(pool: Pool, port:
     assert (seen[0], seen[3]) == ("ok", "ok")
     assert "HTTPError" in seen[1] or "OSError" in seen[1]
     assert "ok" not in (seen[1], seen[2])
-    assert "ImportError" in seen[2] or "ModuleNotFoundError" in seen[2]
+    assert "OSError" in seen[2]  # no socket can be made
     assert pool.network["passed"] >= 4
     assert pool.network["refused"] >= 1
     registry = CollectorRegistry()

@@ -176,8 +176,19 @@ def test_the_worker_names_exceptions_as_the_value_codec_does() -> None:
     class Own(KeyError):
         pass
 
-    for error in (Own(), ValueError(), KeyboardInterrupt(), UnicodeDecodeError("a", b"", 0, 1, "x"), TabError()):
-        assert plain_encoder().raised(error) == values.exception_name(error)
+    class Both(Own, UnicodeError, OSError):
+        pass
+
+    assert plain_encoder().raised(Both()) == "KeyError+UnicodeError+OSError"
+    for error in (
+        Own(),
+        Both(),
+        ValueError(),
+        KeyboardInterrupt(),
+        UnicodeDecodeError("a", b"", 0, 1, "x"),
+        TabError(),
+    ):
+        assert plain_encoder().raised(error) == "+".join(values.exception_names(error))
         assert plain_encoder().answer(error) == values.dumps(error)
 
 

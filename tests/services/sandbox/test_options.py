@@ -118,15 +118,16 @@ def test_hash_seeds_are_in_force_and_others_are_refused(host: JailHost) -> None:
 def test_each_runtime_has_what_it_names_and_no_more(host: JailHost) -> None:
     big = Limits(memory_bytes=512 * 1024 * 1024)
     importing = "def f(x):\n    import {}\n    return 1"
-    for module, kinds in (("pytest", {"pytest"}), ("ssl", {"network"}), ("_socket", {"pytest", "network"})):
-        for kind in ("plain", "pytest", "network"):
-            found = said(host, importing.format(module), Options(runtime=kind), big)
-            assert found == ['{"i":"1"}' if kind in kinds else '{"e":"ImportError"}'], (module, kind)
+    for kind in ("plain", "pytest", "network"):
+        found = said(host, importing.format("pytest"), Options(runtime=kind), big)
+        assert found == ['{"i":"1"}' if kind == "pytest" else '{"e":"ImportError"}'], kind
     make = (
         "import socket\ndef f(x):\n    found = []\n    for family in (1, 2, 10, 3, 16, 17, 40):\n        try:\n"
         "            socket.socket(family, 2).close(); found.append(family)\n        except PermissionError: pass\n"
         "    return found"
     )
+    for kind in ("plain", "pytest"):
+        assert said(host, make, Options(runtime=kind), big) == ["[]"]
     assert said(host, make, Options(runtime="network"), big) == ['[{"i":"1"},{"i":"2"},{"i":"10"}]']
     assert said(host, make, Options(runtime="pytest"), big) == ["[]"]
 

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from services.tasks import certificates
 from services.tasks.build import build_catalogue
-from services.tasks.certificates import Certificate, Certificates, Mutants, Pool, Tally, flake_bound, judging_key
+from services.tasks.certificates import (
+    Certificate,
+    Certificates,
+    DomainMutants,
+    Mutants,
+    Pool,
+    Tally,
+    flake_bound,
+    judging_key,
+)
 from services.tasks.fixture import content_digest
 from services.tasks.taskset import TRAIN, BadDocument
 
@@ -57,6 +66,10 @@ def test_kill_rate_leaves_out_equivalent_mutants() -> None:
         ({"forgeries": Tally(12, 11)}, "1 of 12 forgeries passed"),
         ({"mutants": Mutants()}, "no mutant"),
         ({"cpu_p99_s": 1.1}, "too near to its limit"),
+        (
+            {"domain": DomainMutants(9, 7, alive=2, living=("right up to 5", "x"))},
+            "2 of 9 domain mutants live: right up to 5",
+        ),
     ],
 )
 def test_every_fault_of_a_key_quarantines_with_its_reason(change: dict, words: str) -> None:
@@ -129,6 +142,13 @@ pools = st.builds(
     reference=st.dictionaries(st.sampled_from(["idle", "2x"]), tallies),
     cpu_p99_s=st.none() | st.floats(0, 5),
     seed=st.integers(0, 2**40),
+    domain=st.none()
+    | st.builds(
+        DomainMutants,
+        made=st.integers(0, 99),
+        living=st.lists(st.text(max_size=5), max_size=2).map(tuple),
+        survival=st.floats(0, 1),
+    ),
     mutants=st.builds(Mutants, total=st.integers(9, 40), killed=st.integers(0, 9), spared=st.just(("a", "b"))),
 )
 found_certificates = st.builds(
@@ -154,6 +174,17 @@ def test_documents_come_back_equal(found: list[Certificate], why: str) -> None:
     assert sum(certificate.version for certificate in kept.by_task.values()) - len(kept.by_task) <= len(kept.history)
 
 
+def test_certificates_from_before_domain_mutants_keep_their_digests() -> None:
+    """What was written then says nothing of them, and is read as saying nothing."""
+    old = Certificates().updated([ONE], "").document()
+    assert b"domain" not in old
+    assert certificates.load(old).by_task["tiny/add"].pool.domain is None
+    tried = dataclasses.replace(POOL, domain=DomainMutants(90, 60, 29, 1, survival=0.0007, trials=3, method="36 runs"))
+    assert tried.digest != POOL.digest
+    new = Certificates().updated([dataclasses.replace(ONE, pool=tried)], "")
+    assert certificates.load(new.document()) == new
+
+
 def test_pool_is_written_once() -> None:
     many = Certificates().updated([dataclasses.replace(ONE, task_id=str(number)) for number in range(50)], "")
     body = json.loads(many.document())
@@ -174,3 +205,13 @@ def test_altered_documents_are_refused() -> None:
     body["pools"] = []
     with pytest.raises(BadDocument, match="malformed"):
         certificates.load(json.dumps({**body, "digest": content_digest(body)}).encode())
+
+
+@pytest.mark.parametrize("raw", [
+    b"[" * 100_000, b"", b"\0", b"\xff", b"null", b'{"format": "\\ud800"}',
+    b'{"format":"' + certificates.FORMAT.encode() + b'","a":NaN}',
+    b'{"format":"' + certificates.FORMAT.encode() + b'","a":' + b"9" * 5000 + b"}",
+])  # fmt: skip
+def test_whatever_a_document_holds_is_one_fault(raw: bytes) -> None:
+    with pytest.raises(BadDocument):
+        certificates.load(raw)

@@ -30,6 +30,7 @@ def test_list_filters_and_counts() -> None:
 def test_show_prints_the_public_half_only() -> None:
     fixture = build_catalogue().split(HELDOUT_BUGS)[0]
     shown = invoke("show", fixture.task_id).stdout
+    assert " ".join(fixture.domain.split())[:60] in " ".join(shown.split())
     for text in (fixture.digest, fixture.check_digest, fixture.first_failure, "solution.py", "160 tokens"):
         assert text in shown
     reference = build_catalogue().checks.get(fixture.task_id).reference["solution.py"].splitlines()

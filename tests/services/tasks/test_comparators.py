@@ -1,5 +1,7 @@
 """Protects the comparisons: declared looseness only, and never across types that Python itself would call equal."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +74,66 @@ def test_tolerance_is_numeric_only() -> None:
     assert not agree("abs:1", Outcome([1.0]), Outcome([1.0, 1.0]))
     assert agree("abs:1", Outcome(10**400), Outcome(10**400))
     assert not agree("abs:1", Outcome(10**400), Outcome(10**400 + 1))
+
+
+@pytest.mark.parametrize("name", ["abs:1", "abs:0.5", "rel:1e-3", "rel:1e-9", "close:1e-3"])
+def test_no_int_passes_through_a_float(name: str) -> None:
+    for left, right in ((2**53, 2**53 + 1), (10**400, 10**400 + 1), (500_500, 500_540), (3, 4)):
+        assert not agree(name, Outcome([left]), Outcome([right]))
+        assert agree(name, Outcome([left]), Outcome([left]))
+    assert not agree(name, Outcome(10**400), Outcome(math.inf))
+    assert not agree(name, Outcome(-math.inf), Outcome(-(10**400)))
+
+
+def test_a_tolerance_is_exact_where_an_int_meets_a_float() -> None:
+    assert not agree("abs:0.5", Outcome(2.0**53), Outcome(2**53 + 1))  # as floats they are one
+    assert agree("abs:1", Outcome(2.0**53), Outcome(2**53 + 1))
+    assert not agree("rel:1e-17", Outcome(2.0**53), Outcome(2**53 + 1))
+    assert agree("rel:1e-3", Outcome(1e300), Outcome(10**300))
+
+
+def test_close_forgives_where_a_float_is_expected_and_nowhere_else() -> None:
+    name = "close:1e-4+number+sequence"
+    wanted = [1.5, (500_500, {"a": 0.0}), True, math.inf, math.nan, "x"]
+    for fine in (
+        wanted,
+        [1.50001, (500_500, {"a": 1e-17}), True, math.inf, math.nan, "x"],
+        (1.5, [500_500.0, {"a": -0.0}], True, math.inf, math.nan, "x"),
+        [1.5, (500_500, {"a": 0}), True, math.inf, math.nan, "x"],
+    ):
+        assert agree(name, Outcome(wanted), Outcome(fine)), fine
+    for place, wrong in ((0, 1.51), (0, True), (0, math.nan), (1, (500_540, {"a": 0.0})), (1, (500_540.0, {"a": 0.0})),
+                         (1, (500_500.01, {"a": 0.0})), (1, (500_500, {"a": 1e-6})), (1, (500_500, {"b": 0.0})),
+                         (2, 1), (2, 1.0), (3, 1e308), (3, -math.inf), (4, 0.0), (5, "y")):  # fmt: skip
+        assert not agree(name, Outcome(wanted), Outcome([*wanted[:place], wrong, *wanted[place + 1 :]])), wrong
+    assert not agree(name, Outcome(wanted), Outcome(wanted[:-1]))
+    assert not agree("close:1e-4", Outcome([2]), Outcome([2.0]))
+    assert comparators.drains(name)
+
+
+def test_an_exception_counts_where_except_would_take_it() -> None:
+    wanted = Outcome(error="ValueError")
+    for names in (("UnicodeError",), ("ValueError",), ("KeyError", "ValueError")):
+        assert agree("exact", wanted, Outcome.raised(names))
+    for names in (("Exception",), ("KeyError",), ("LookupError", "OSError")):
+        assert not agree("exact", wanted, Outcome.raised(names))
+    assert agree("exact", Outcome(error="LookupError"), Outcome(error="IndexError"))
+    assert not agree("exact", Outcome(error="IndexError"), Outcome(error="LookupError"))
+
+
+def test_answers_to_one_question_may_differ_by_what_the_contract_leaves_open() -> None:
+    for name, first, again in (
+        ("multiset", [1, 2], [2, 1]), ("set", [1, 2], [2, 1, 1]), ("exact", {1: 2, 3: 4}, {3: 4, 1: 2}),
+        ("sequence", [1], (1,)), ("number", 1, 1.0), ("predicate:any_of", 3, 4), ("abs:1", {1: 2, 3: 4}, {3: 4, 1: 2}),
+    ):  # fmt: skip
+        assert comparators.consistent(name, Outcome(first), Outcome(again)), name
+    for name, first, again in (
+        ("exact", [1, 2], [2, 1]), ("multiset", [1, 2], [1, 1]), ("abs:1", 1.0, 1.1), ("rel:0.5", 1.0, 1.1),
+        ("close:0.5+number", 1.0, 1.1),
+    ):  # fmt: skip
+        assert not comparators.consistent(name, Outcome(first), Outcome(again)), name
+    assert comparators.consistent("exact", Outcome(error="KeyError"), Outcome(error="LookupError"))
+    assert not comparators.consistent("exact", Outcome(error="KeyError"), Outcome(1))
 
 
 def test_exceptions_compare_by_type_name() -> None:

@@ -1,5 +1,6 @@
 """Protects the references of the benchmark's programs: each against another definition, by brute force."""
 
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
@@ -292,3 +293,18 @@ def test_every_comparator_is_known() -> None:
         parsed = comparators.parse(problem.comparator)
         assert parsed.predicate in ("", *(predicate.__name__ for predicate in problem.predicates))
         assert not parsed.arguments, "no definition says what becomes of the arguments"
+
+
+@pytest.mark.parametrize("problem", every(), ids=name_of)
+def test_every_domain_is_stated_and_every_stratum_is_answered(problem: Problem) -> None:
+    """In words for people; and what is drawn crosses the wire, follows from the seed, and has an answer in no time."""
+    oracle_ = Oracle(problem)
+    assert 70 < len(problem.domain.statement) < 500
+    assert len({stratum.name for stratum in problem.domain.strata}) == len(problem.domain.strata) >= 4
+    for stratum in problem.domain.strata:
+        for seed in range(5):
+            args = stratum.draw(Random(seed))
+            assert values.loads(values.dumps(args)) == args == stratum.draw(Random(seed))
+            began = time.process_time()
+            values.dumps(oracle_.answer(args).value)
+            assert time.process_time() - began < 0.1

@@ -22,6 +22,7 @@ from services.runtime.core import Effects, Message, Position
 from services.runtime.logs import Log
 from services.runtime.settings import RunSettings
 from services.runtime.store_local import LocalStore
+from services.trainer.assembly import Room, oldest_version
 from services.trainer.checkpoint import Files, Stats, SyntheticWeights
 from services.trainer.core import TrainerCore
 from services.trainer.packing import TrainGroup
@@ -85,6 +86,7 @@ class HashWeights:
         self.store = store
         self.state = b""
         self.fails: list[Exception] = []
+        self.room = Room(vocabulary=1000, context=1000)
 
     def restore(self, manifest: Manifest) -> None:
         self.state = self.store.get_content(manifest.files["model.bin"].key)
@@ -260,7 +262,7 @@ class World:
         """A whole admitted group: its calls, then its admission."""
         admitted = admission(number, **how)
         for trial in admitted.member_trials:
-            for record in calls(trial):
+            for record in calls(trial, version=oldest_version(admitted)):
                 self.append(ROLLOUT_INVOCATION, record)
         self.append(GROUP_ADMISSION, admitted)
 

@@ -217,7 +217,7 @@ def test_the_bound_is_checked_again_where_it_counts(tmp_path):
 def test_a_member_outside_the_closure_rule_is_not_trained_on_and_does_not_age_the_group(tmp_path):
     admitted = admission(3, trainer_version=5, member_coefficients=(None, 1.0), member_lags=(4, 1))
     assert oldest_version(admitted) == 4
-    records = {r.invocation_id: r for r in calls(f"{group_id(3)}/1")}
+    records = {r.invocation_id: r for r in calls(f"{group_id(3)}/1", version=4)}
     group = assemble(admitted, records, 6)
     assert [m.trial_id for m in group.members] == [f"{group_id(3)}/1"]
     assert group.lag == 2

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from services.agent import model as policy
+from services.runtime import scratch
 from services.trainer.checkpoint import TorchWeights
 from tests.services.sampler.world import harness
 from tests.services.trainer.core_world import World
@@ -45,3 +52,20 @@ def test_byte_identical_weights_after_a_kill(tmp_path, base):
         world.kill_at = kill_at
         world.run()
         assert world.versions() == expected, f"killed at event {kill_at} of {events}"
+
+
+def test_its_last_checkpoint_goes_with_the_process(tmp_path, base, monkeypatch):
+    """It is kept for the upload, so that no block's end removes it; `up` does, before it leaves without ado."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    TorchWorld(tmp_path / "world", base).run()
+    assert [name.split("-")[3] for name in os.listdir(tmp_path) if name != "world"] == ["checkpoint"]
+    scratch.close_all()
+    assert os.listdir(tmp_path) == ["world"]
+
+
+def test_importing_the_policy_leaves_no_folder_of_torchs_compiler(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
+    command = [sys.executable, "-c", "from services.agent import model"]
+    root = Path(__file__).parents[3]
+    subprocess.run(command, cwd=root, env={**environment, "TMPDIR": str(tmp_path)}, check=True, timeout=100)
+    assert os.listdir(tmp_path) == []

@@ -79,7 +79,7 @@ class Live:
 
 def references(tasks: TaskSet, count: int) -> Iterator[tuple[Fixture, str]]:
     """Honest repairs of one task per problem, over and over."""
-    from services.sandbox.diff import render
+    from services.patch.render import render
 
     chosen = list({fixture.problem: fixture for fixture in tasks.split("train")}.values())
     for number in range(count):

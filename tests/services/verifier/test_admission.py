@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.sandbox.diff import render
-from services.verifier import paths
-from services.verifier.admission import MAX_DIFF_BYTES, Refused, admit
+from services.patch import paths
+from services.patch.admission import MAX_DIFF_BYTES, Refused, admit
+from services.patch.render import render
 
 BASE = {"calc.py": "def add(a, b):\n    return a - b\n", "pkg/util.py": "X = 1\nY = 2\n", "tests/test_calc.py": "ok\n"}
 GLOBS = ("calc.py", "pkg/*.py")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.sandbox.diff import render
-from services.verifier import admission, paths, source
-from services.verifier.admission import MAX_CHANGED_LINES, MAX_DIFF_BYTES, MAX_FILES, Admitted, Refused, admit
+from services.patch import admission, paths, source
+from services.patch.admission import MAX_CHANGED_LINES, MAX_DIFF_BYTES, MAX_FILES, Admitted, Refused, admit
+from services.patch.render import render
 from tests.services.verifier.test_admission import BASE, GLOBS, GOOD, new_file
 
 WIDE = ("calc.py", "pkg/*.py", "new/**/*.py")

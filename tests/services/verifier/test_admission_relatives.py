@@ -6,8 +6,8 @@ import unicodedata
 
 import pytest
 
-from services.verifier import source
-from services.verifier.admission import MAX_DIFF_BYTES, Refused, admit
+from services.patch import source
+from services.patch.admission import MAX_DIFF_BYTES, Refused, admit
 from tests.services.verifier.test_admission import ALL, BASE, GOOD, new_file, refused
 
 TREE = {
@@ -248,7 +248,7 @@ CHANGES = {
 
 
 def whole(old: str, new: str) -> str:
-    from services.sandbox.diff import render
+    from services.patch.render import render
 
     return render({"pkg/m.py": old}, {"pkg/m.py": new})
 

@@ -129,7 +129,7 @@ ATTACKS = {
             return a + b
         """, "wrong_exception"),
     "X6 descriptors": ("import os\ndef add(a, b):\n    return [os.pipe() for _ in range(99)] and a + b\n", "wrong_exception"),
-    "H6 network": ("import _socket\ndef add(a, b): return a + b\n", "import_error"),
+    "H6 network": ("import socket\nhere = socket.socket()\ndef add(a, b): return a + b\n", "import_error"),
     "P17 nesting": ("def add(a, b): return " + "(" * 3000 + "1" + ")" * 3000 + "\n", "import_error"),
     "syntax": ("def add(a, b:\n", "syntax_error"),
     "no such function": ("def plus(a, b): return a + b\n", "import_error"),

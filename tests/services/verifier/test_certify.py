@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from services.runtime.settings import Verifier
 from services.tasks.build import build_catalogue
 from services.tasks.certificates import Certificate
 from services.tasks.fixture import CheckSet, Example
+from services.tasks.oracle import oracle
 from services.verifier import main, trial
 from services.verifier.attribution import Facts, attribute
 from services.verifier.certify import runs as certify_runs
@@ -26,6 +29,7 @@ from services.verifier.certify.load import busy, oversubscribed
 from services.verifier.certify.runner import IDLE, LOADED, Certifier, Setting, by_key
 from services.verifier.certify.runs import CheckRun, Probe, run_probes, trial_seed
 from tests.services.jails import ADD_BUG, ADD_FIX, add_check
+from tests.services.verifier.hidden_cases import calc_check
 
 BOUNDS = main.bounds(Verifier())
 
@@ -70,6 +74,19 @@ def test_sound_check_sets_are_certified_and_share_what_belongs_to_their_key(chec
     assert pool.runs.runs == 10
 
 
+def test_a_reference_that_no_candidate_can_hand_in_is_quarantined(check_run: CheckRun) -> None:
+    (check,) = siblings("numbers/gcd", 1)
+
+    def named(tree: Mapping[str, str]) -> dict[str, str]:
+        return dict.fromkeys(["aux.py"], *tree.values())
+
+    denied = dataclasses.replace(check, reference=named(check.reference), known_bad=tuple(map(named, check.known_bad)))
+    (found,) = certify(check_run, [denied])
+    assert found.state == "quarantined"
+    assert found.reference.clean
+    assert "path_denied: 'aux.py'" in found.reason
+
+
 def test_flaky_reference_quarantines_its_key_with_a_seed_that_shows_it_again(check_run: CheckRun) -> None:
     """The reference is right under half of all hash seeds: what a set's iteration order does to an honest program."""
     checks = siblings("numbers/gcd", 2)
@@ -109,6 +126,43 @@ def test_checks_that_let_mutants_through_are_quarantined(check_run: CheckRun) ->
     assert "of the mutants are killed, 90% are needed" in found.reason
     assert any("a * b" in what for what in found.pool.mutants.spared)
     assert found.pool.mutants.equivalent == 0
+
+
+class Narrow(CheckSet):
+    """Asks as check-sets did once: small ints and short lists only."""
+
+    def inputs(self, rng: random.Random) -> list[tuple[Any, ...]]:
+        known = oracle(self.problem, self.oracle_digest)
+        return [known.generate(rng) for _ in range(self.cases_per_trial)]
+
+
+def test_checks_with_too_small_questions_are_quarantined_with_an_input_that_shows_it(check_run: CheckRun) -> None:
+    (check,) = siblings("searching/first_index", 1)
+    given = {item.name: getattr(check, item.name) for item in dataclasses.fields(check) if item.init}
+    (found,) = certify(check_run, [Narrow(**given)])
+    assert found.state == "quarantined"
+    assert "domain mutants live: right up to 9 items of argument 1" in found.reason
+    assert "would kill it: right is" in found.reason
+    domain = found.pool.domain
+    assert domain is not None
+    assert domain.alive > 8
+    assert domain.made == domain.killed + domain.equivalent + domain.undecided + domain.alive
+    assert found.pool.mutants.kill_rate >= 0.9  # changed operators alone say that all is well
+
+
+def test_domain_mutants_of_hidden_tests_are_asked_through_the_tests(check_run: CheckRun) -> None:
+    """What the two small calls let through is written down as not decided: nobody states what else may be asked."""
+    check = dataclasses.replace(
+        calc_check("outside"), reference={"calc.py": ADD_FIX}, known_bad=({"calc.py": ADD_BUG},)
+    )
+    (found,) = certify(check_run, [check], runs=2)
+    domain = found.pool.domain
+    assert domain is not None
+    assert domain.made == domain.killed + domain.undecided > 15
+    assert domain.killed > 0
+    assert domain.undecided > 0
+    assert "the check itself was asked" in domain.method
+    assert "right up to" in domain.method
 
 
 def test_a_passed_forgery_quarantines_its_key(check_run: CheckRun) -> None:

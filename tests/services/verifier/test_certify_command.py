@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from services.runtime.errors import UserError
 from services.tasks import certificates, commands
 from services.tasks.build import build_catalogue
+from services.tasks.certificates import Certificates
 from services.tasks.taskset import CheckSets, TaskSet
 from services.verifier.certify import command as certify_command
 from tests.services.jails import jail_host
@@ -48,6 +50,8 @@ def test_what_is_certified_is_written_kept_and_counted(tmp_path: Path, task_ids:
     assert "reference     passed 3 of 3 runs" in first.output
     assert "unrepaired    killed 5 of 5 runs" in first.output
     assert f"1 of 1 check-sets are certified: {out}" in first.output
+    assert "domain mutants (" in first.output
+    assert "survival      at most 0.0" in first.output
     before = out.read_bytes()
     again = invoke("certify", task_ids[0], "--runs", "3", "--out", str(out))
     assert "1 of 1 check-sets are certified, 1 of them before" in again.output
@@ -57,6 +61,23 @@ def test_what_is_certified_is_written_kept_and_counted(tmp_path: Path, task_ids:
     assert kept.by_task[task_ids[0]].version == 2
     assert [(change.version, change.why) for change in kept.history] == [(1, "certified again")]
     assert [path.name for path in tmp_path.iterdir()] == ["certificates.json"]
+
+
+def test_certificates_without_domain_mutants_are_made_anew(tmp_path: Path, task_ids: list[str]) -> None:
+    out = tmp_path / "certificates.json"
+    assert invoke("certify", task_ids[1], "--runs", "2", "--out", str(out)).exit_code == 0
+    (made,) = certificates.load(out.read_bytes()).by_task.values()
+    old = dataclasses.replace(made, pool=dataclasses.replace(made.pool, domain=None))
+    out.write_bytes(Certificates().updated([old], "").document())
+    assert "not tried" in invoke("certificates", "--file", str(out)).output
+    again = invoke("certify", task_ids[1], "--runs", "2", "--out", str(out))
+    assert again.exit_code == 0, again.output
+    (now,) = certificates.load(out.read_bytes()).by_task.values()
+    assert (now.version, now.previous) == (2, old.digest)
+    assert now.pool.domain is not None
+    assert now.pool.domain.killed > 20
+    (row,) = map(json.loads, invoke("certificates", "--file", str(out), "--json").output.splitlines())
+    assert row["domain_mutants"]["killed"] == now.pool.domain.killed
 
 
 @pytest.mark.long
@@ -96,7 +117,9 @@ def test_a_seed_is_shown_again(tmp_path: Path, task_ids: list[str], monkeypatch:
     assert ran.exit_code == 0
     lines = ran.output.splitlines()
     assert len(lines) == 4
-    assert lines[0].startswith(f"{task_ids[0]}: the reference: pass (ok), 32 of 32")
+    answered = re.match(rf"{task_ids[0]}: the reference: pass \(ok\), ([0-9]+) of \1 calls answered", lines[0])
+    assert answered, lines[0]
+    assert int(answered[1]) > 32  # the fresh ones of old, and every stratum of the domain
     assert all(": fail (" in line for line in lines[1:])
     assert not list(tmp_path.iterdir())  # nothing is certified by it
 
@@ -116,6 +139,8 @@ def test_shipped_certificates_are_listed() -> None:
         (("certify", "--all", "--source", "/no/such.jsonl"), "cannot read tasks"),
         (("certify", "--all", "--backend", "paper"), "isolation.backend"),
         (("certificates", "--file", "/no/such.json"), "cannot read certificates"),
+        (("certificates", "--file", "/"), "cannot read certificates"),
+        (("certify", "graphs/reach/cmp-000", "--out", "/"), "cannot read certificates"),
     ],
 )
 def test_wrong_words_give_one_message(words: tuple[str, ...], message: str) -> None:

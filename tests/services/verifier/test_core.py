@@ -39,7 +39,7 @@ class Script:
 
 
 def made(script: object = None, check=CHECK, fixture=FIXTURE, fetch=lambda uri: ADD_DIFF, **changes) -> Deliver:
-    settings = Verifier(**{"infra_retries": 1, "canary_share": 0, "audit_share": 0, **changes})
+    settings = Verifier(**{"infra_retries": 1, "canary_share": 0, "audit_share": 0, "rejudge_share": 0, **changes})
     core = VerifierCore(settings, OneTask(fixture, check), script or Script(), fetch, "sha256:v", lambda: 2_000)
     return Deliver(core, "rollout.completed.v1")
 
@@ -146,6 +146,7 @@ def test_identical_candidates_are_judged_once_even_while_in_flight() -> None:
     deliver = made(script)
     for member in range(3):
         deliver.give(completed(FIXTURE, member), run=False)
+    deliver.step()  # each is admitted
     assert len(deliver.held) == 1
     deliver.run_jobs()
     deliver.give(completed(FIXTURE, 3))
@@ -171,6 +172,57 @@ def test_reuse_can_be_switched_off() -> None:
         deliver.give(completed(FIXTURE, member))
     assert script.ran == 6
     assert not any(v.reused for v in verdicts(deliver))
+
+
+def test_a_reused_verdict_says_whose_it_is() -> None:
+    deliver = made()
+    for member in range(2):
+        deliver.give(completed(FIXTURE, member))
+    assert [(v.reused, v.earlier_trial, v.rejudged) for v in verdicts(deliver)] == [
+        (False, None, False), (True, "run/00000000/0.0", False)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("facts", "verdict"), [(PASS, "pass"), (FAIL, "fail")], ids=["passes", "fails"])
+def test_a_declared_share_of_what_could_be_reused_is_judged_afresh(facts: Facts, verdict: str) -> None:
+    """Chosen by the trial's id alone: the same ones in every process, whatever order they come in."""
+    script = Script(facts)
+    deliver = made(script, rejudge_share=0.25)
+    for member in range(200):
+        deliver.give(completed(FIXTURE, member))
+    found = verdicts(deliver)
+    assert {v.verdict for v in found} == {verdict}
+    afresh = {v.trial_id for v in found if v.rejudged}
+    assert 30 < len(afresh) < 70
+    assert all((v.reused, v.earlier_trial) == (not v.rejudged, "run/00000000/0.0") for v in found[1:])
+    assert script.ran == (1 + len(afresh)) * (3 if verdict == "pass" else 1)
+    again = made(Script(facts), rejudge_share=0.25)
+    for member in reversed(range(200)):
+        again.give(completed(FIXTURE, member), run=False)
+    again.run_jobs()
+    first = verdicts(again)[0].trial_id
+    assert {v.trial_id for v in verdicts(again) if v.rejudged} - {first} == afresh - {first}
+
+
+def test_a_lucky_pass_is_not_handed_on_once_it_is_contradicted() -> None:
+    deliver = made(Script(PASS, PASS, PASS, FAIL), rejudge_share=1)
+    for member in range(3):
+        deliver.give(completed(FIXTURE, member))
+    first, second, third = verdicts(deliver)
+    assert (first.verdict, second.verdict, second.cause, second.rejudged) == ("pass", "fail", "wrong_value", True)
+    assert (second.earlier_trial, second.reused) == ("run/00000000/0.0", False)
+    assert (third.verdict, third.cause, third.reward) == ("fail", "contradicted", 0.0)
+
+
+def test_a_fail_that_is_contradicted_by_a_limit_is_only_not_reused() -> None:
+    slow = Facts(wanted=5, answered=1, ending="limit")
+    script = Script(slow, PASS)
+    deliver = made(script, rejudge_share=1)
+    deliver.give(completed(FIXTURE, 0))
+    deliver.give(completed(FIXTURE, 1))
+    deliver.core._reuse._share = 0
+    deliver.give(completed(FIXTURE, 2))
+    assert [(v.verdict, v.reused) for v in verdicts(deliver)] == [("fail", False), ("pass", False), ("pass", False)]
+    assert script.ran == 7
 
 
 def test_redelivery_gives_no_second_verdict() -> None:
@@ -222,6 +274,7 @@ def test_a_revoked_partition_gets_nothing_while_others_still_do() -> None:
     deliver = made()
     kept = deliver.give(completed(FIXTURE, 1), partition=1, run=False)
     deliver.give(completed(FIXTURE, 0), partition=0, run=False)
+    deliver.step()
     deliver.core.revoked(frozenset({0}))
     deliver.run_jobs()
     assert deliver.done == [kept.position]
@@ -277,7 +330,7 @@ def catalogue() -> Catalogue:
 
 
 def test_the_catalogues_repairs_pass_and_its_known_bads_fail(host: JailHost, catalogue: Catalogue) -> None:
-    from services.sandbox.diff import render
+    from services.patch.render import render
     from services.tasks.repair import reference_edit
 
     bounds = trial.Bounds(Limits(128 * MIB, 12, cpu_s=3), 0.1, 10.0)

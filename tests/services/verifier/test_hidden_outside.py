@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from services.runtime import scratch
 from services.runtime.errors import UserError
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.session import Answer, Handle
@@ -185,6 +187,35 @@ def test_values_objects_and_exceptions_cross(host: JailHost) -> None:
     assert judged(host, source, check) == ("pass", "ok")
 
 
+KINDS = """
+import pytest
+from calc import Empty, add
+
+def test_every_kind():
+    for kind in (ValueError, KeyError, LookupError):
+        with pytest.raises(kind):
+            add(0, 0)
+    for kind in (Empty, IndexError, OSError):
+        with pytest.raises(kind):
+            add(1, 0)
+    with pytest.raises(ValueError):
+        add(2, 0)
+"""
+
+
+def test_an_exception_of_several_kinds_is_caught_as_each(host: JailHost) -> None:
+    api = {"functions": ["add"], "exceptions": {"Empty": ["IndexError"]}}
+    check = one_file(KINDS, "test_every_kind", api=api)
+    source = (
+        "class Empty(IndexError): pass\nclass Both(KeyError, ValueError): pass\nclass Hard(Empty, OSError): pass\n"
+        "def add(a, b):\n    if a == 0: raise Both\n    if a == 1: raise Hard\n    bytes([255]).decode()\n"
+    )
+    assert judged(host, source, check) == ("pass", "ok")
+    assert judged(host, source.replace("Both(KeyError, ValueError)", "Both(KeyError)"), check)[0] == "fail"
+    claims = "import sys\nsys.modules['__main__'].Encoder.raised = lambda *a: 'OSError+SyntaxError+KeyError'\n"
+    assert judged(host, claims + source, check) == ("fail", "undecodable")
+
+
 MUTATING = """
 import pytest
 from calc import Bag, sort, peek
@@ -297,13 +328,11 @@ def test_the_order_follows_the_seed(host: JailHost) -> None:
 
 def test_nothing_is_left_behind(host: JailHost, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(trusted.tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "tempdir", None)
     judged(host, RIGHT)
-    home = trusted._home()
-    assert home.parent == tmp_path
-    assert not list(home.iterdir())
+    assert not list(tmp_path.iterdir())
     script = (
-        "import sys\nfrom services.verifier.hidden.trusted import *\n"
+        "import sys, time\nfrom services.verifier.hidden.trusted import *\n"
         "with private_folder({'test_x.py': 'def test_x():\\n    while True: pass\\n'}) as folder:\n"
         "    job = {'module': 'm', 'api': {}, 'seed': 1}\n"
         "    with TestProcess(folder) as process:\n        process.begin(job, 60.0)\n"
@@ -321,8 +350,8 @@ def test_nothing_is_left_behind(host: JailHost, tmp_path: Path, monkeypatch) -> 
     while Path(f"/proc/{tests}").exists() and b"pytest" in _command(tests) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert b"pytest" not in _command(tests)
-    assert trusted.sweep() == 1
-    assert not list(home.iterdir())
+    assert scratch.sweep() == 1
+    assert not list(tmp_path.iterdir())
 
 
 def _command(pid: int) -> bytes:

@@ -194,7 +194,7 @@ trial.run = run
 @pytest.mark.timeout(180)
 def test_a_candidate_that_kills_its_verifier_is_unknown_in_the_end_and_its_neighbour_is_judged(tmp_path: Path) -> None:
     with opened(tmp_path) as bus:
-        bus.overrides["runtime"] = {"crash_tries": 2}
+        bus.overrides["runtime"] = {"death_tries": 2}
         bus.send(ROLLOUT_COMPLETED, completed(bus.fixture, 0, diff=ADD_DIFF.replace("a + b", "a + b + 0")))
         bus.send(ROLLOUT_COMPLETED, completed(bus.fixture, 1, diff=SLOW))
         for _ in range(2):

@@ -59,6 +59,11 @@ def test_every_pass_beats_every_fail(
     assert best <= form + partial + 1e-9
 
 
+def test_a_count_below_zero_earns_nothing_more() -> None:
+    """50,000 well-formed actions out of one were worth a reward of 50,000."""
+    assert compose(True, 1, -50_000, 0, 10, Weights(form=0.5)).reward == 1.5
+
+
 def test_partial_credit_is_the_share_of_right_answers_over_all_runs() -> None:
     clean = replace(WRONG, rejection=None, right=10)
     assert partial_score(judged(clean, WRONG)) == pytest.approx(17 / 20)

@@ -6,9 +6,13 @@ import contextlib
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from services.runtime.jail.limits import Usage
+from services.verifier.attribution import Facts, attribute
 from services.verifier.candidate import Unjudgeable
 from services.verifier.judge import Judgement
 from services.verifier.retries import Courses, Task
@@ -51,6 +55,50 @@ def test_what_was_checked_at_a_death_is_checked_alone_and_then_cleared(tmp_path:
     assert order == ["innocent", "somebody else"]
     assert suspects.count == 1
     assert json.loads(path.read_text())["deaths"] == {"guilty": 1}
+
+
+def test_a_starved_check_run_is_repeated_alone(tmp_path: Path) -> None:
+    """Beside others it was starved; its repeat has the host to itself, and nobody who comes later goes before it."""
+    starved = Facts(ending="deadline", wall_s=10.0, usage=Usage(cpu_s=0.1, host_wait_s=9.0), pressure=0.9)
+    assert attribute(starved) == ("infra", "host_starved")
+    suspects = Suspects(tmp_path / "v.checks.json", "run", 3)
+    running, beside, most = 0, list[int](), 0
+    inside, leave, lock = threading.Event(), threading.Event(), threading.Lock()
+
+    def check_run(candidate: SimpleNamespace, check: SimpleNamespace, seed: int) -> Facts:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        if candidate.digest == "victim":
+            beside.append(running)
+        else:
+            inside.set()
+            assert leave.wait(5)
+        with lock:
+            running -= 1
+        return starved if candidate.digest == "victim" and len(beside) == 1 else Facts()
+
+    guarded: Any = suspects.guard(check_run)  # type: ignore[arg-type]  # only digests are read
+
+    def start(digest: str) -> threading.Thread:
+        thread = threading.Thread(target=guarded, args=(SimpleNamespace(digest=digest), SimpleNamespace(digest=""), 1))
+        thread.start()
+        return thread
+
+    neighbour = start("neighbour")
+    assert inside.wait(5)
+    start("victim").join(5)
+    repeat = start("victim")
+    repeat.join(0.1)
+    later = start("later")
+    later.join(0.1)
+    assert beside == [2]  # it waits for the neighbour to end, and whoever comes later waits for it
+    leave.set()
+    for thread in (neighbour, repeat, later):
+        thread.join(5)
+    assert beside == [2, 1]
+    assert most == 2
 
 
 def test_after_its_deaths_it_is_unknown_and_others_are_judged(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ import pytest
 
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import MIB, Limits
-from services.tasks import catalogue, oracle
+from services.runtime.settings import Verifier
+from services.tasks import catalogue, oracle, values
 from services.tasks.catalogue.problem import define
-from services.tasks.fixture import CheckSet, Example, HiddenTests, ObjectClass
+from services.tasks.fixture import CheckSet, Example, HiddenTests, ObjectClass, Outcome
 from services.tasks.objects import node_class
 from services.verifier import trial
 from services.verifier.attribution import Facts, attribute
+from services.verifier.main import bounds
 from tests.services.jails import ADD_FIX, add_check
 
 BOUNDS = trial.Bounds(Limits(memory_bytes=96 * MIB, processes=12, cpu_s=2), call_cpu_s=0.2, wall_s=30.0)
@@ -150,6 +152,64 @@ def test_a_problem_with_many_right_answers_is_judged_by_its_predicate(
     oracle.oracle.cache_clear()
 
 
+def test_a_random_choice_among_right_answers_is_no_contradiction(
+    host: JailHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = define("tiny", FACTOR, lambda rng: (rng.choice([12, 36, 60, 7]),), "predicate:divides", ("ValueError",))
+    problem = replace(problem, predicates=(divides,))
+    monkeypatch.setattr(oracle, "_known", lambda key: {problem.key: problem}[key])
+    check = add_check(
+        problem=problem.key, evidence="E3", oracle_digest=problem.digest, fixed_cases=(), cases_per_trial=20,
+        comparator=problem.comparator,
+    )  # fmt: skip
+    anew = "import random\ndef add(n):\n    found = [d for d in range(2, n) if n % d == 0]\n"
+    anew += "    if not found: raise ValueError\n    return random.SystemRandom().choice(found)\n"
+    assert attribute(ran(host, anew, check)) == ("pass", "ok")
+    assert attribute(ran(host, anew.replace("choice(found)", "choice([*found, *[0] * 999])"), check))[0] == "fail"
+    bag = add_check(comparator="multiset", fixed_cases=tuple(Example((n, 9), [n, n, 9, 8]) for n in range(20)))
+    shuffled = "import random\ndef add(a, b):\n    found = [a, a, b, b - 1]\n"
+    shuffled += "    random.SystemRandom().shuffle(found)\n    return found\n"
+    assert attribute(ran(host, shuffled, bag)) == ("pass", "ok")
+    assert attribute(ran(host, shuffled, replace(bag, comparator="exact")))[0] == "fail"
+    oracle.oracle.cache_clear()
+
+
+RAISING = """
+import json
+class Mine(json.JSONDecodeError): pass
+class Both(KeyError, ValueError): pass
+def add(a, b):
+    if b == 0: json.loads("{")
+    if b == 1: bytes([255]).decode()
+    if b == 2: raise Mine("x", "y", 0)
+    if b == 3: raise Both
+    raise ValueError
+"""
+
+
+def test_an_exception_of_a_kind_that_the_contract_names_counts(host: JailHost) -> None:
+    wanted = add_check(fixed_cases=tuple(Example((1, b), values.ExceptionName("ValueError")) for b in range(5)))
+    assert attribute(ran(host, RAISING, wanted)) == ("pass", "ok")
+    assert attribute(ran(host, "def add(a, b): raise Exception\n", wanted)) == ("fail", "wrong_exception")
+    assert attribute(ran(host, "def add(a, b): raise KeyError\n", wanted)) == ("fail", "wrong_exception")
+    assert attribute(ran(host, "def add(a, b): return ValueError()\n", wanted)) == ("fail", "wrong_exception")
+    lookup = add_check(fixed_cases=tuple(Example((1, b), values.ExceptionName("LookupError")) for b in range(5)))
+    source = "def add(a, b): return {}[a] if b % 2 else [][a]\n"
+    assert attribute(ran(host, source, lookup)) == ("pass", "ok")
+    assert attribute(ran(host, source, wanted)) == ("fail", "wrong_exception")
+
+
+def test_a_reference_may_raise_a_kind_of_what_its_contract_names() -> None:
+    source = "def add(xs):\n    return xs[3]\n"
+    assert oracle.Oracle(define("tiny", source, lambda rng: ([],), "exact", ("LookupError",))).answer(([],)) == Outcome(
+        error="LookupError", args_after=([],)
+    )
+    several = define("tiny", source, lambda rng: ([],), "exact", ("LookupError", "IndexError"))
+    assert oracle.Oracle(several).answer(([],)).error == "IndexError"
+    with pytest.raises(oracle.ReferenceFault):
+        oracle.Oracle(define("tiny", source, lambda rng: ([],), "exact", ("KeyError",))).answer(([],))
+
+
 def test_evidence_and_mode_of_hidden_tests_belong_together() -> None:
     tests = HiddenTests({"t.py": ""}, "m", "inside", ("t.py::test",))
     assert add_check(evidence="E1", hidden_tests=tests).evidence == "E1"
@@ -173,3 +233,14 @@ def test_a_tree_without_its_entry_fails_before_anything_runs(host: JailHost) -> 
     facts = trial.run(host, {"a.py": "", "b.py": ""}, add_check(), 1, COUNTING)
     assert attribute(facts) == ("fail", "import_error")
     assert (facts.right, facts.wanted) == (0, 5)
+
+
+def test_printing_is_no_crime_up_to_the_declared_bound(host: JailHost) -> None:
+    check = add_check(fixed_cases=tuple(Example((n, 1), n + 1) for n in range(60)))
+    source = "def add(a, b):\n    print('x' * 3072)\n    return a + b\n"
+    settings = Verifier(memory_mb=96, call_cpu_s=0.2)
+    facts = ran(host, source, check, bounds=bounds(settings))
+    assert (attribute(facts), facts.answered) == (("pass", "ok"), facts.wanted)
+    facts = ran(host, source, check, bounds=bounds(settings.model_copy(update={"print_kb": 64})))
+    assert attribute(facts) == ("fail", "output_flood")
+    assert facts.answered < facts.wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,23 @@ from services.runtime.jail.docker.group import Evidence
 from services.runtime.jail.docker.image import Image
 from services.runtime.jail.limits import Limits
 
-_ENOSYS = 38
-_OPERATORS = {1: "SCMP_CMP_NE", 6: "SCMP_CMP_GT", 7: "SCMP_CMP_MASKED_EQ"}
+_MASKED = "SCMP_CMP_MASKED_EQ"
 _RLIMITS = {
     resource.RLIMIT_NOFILE: "nofile", resource.RLIMIT_CORE: "core", resource.RLIMIT_FSIZE: "fsize",
     resource.RLIMIT_CPU: "cpu", resource.RLIMIT_STACK: "stack", resource.RLIMIT_MEMLOCK: "memlock",
     resource.RLIMIT_MSGQUEUE: "msgqueue", resource.RLIMIT_NICE: "nice", resource.RLIMIT_RTPRIO: "rtprio",
     resource.RLIMIT_SIGPENDING: "sigpending", resource.RLIMIT_NPROC: "nproc",
 }  # fmt: skip
+MASKED = (
+    # as the engine does itself
+    "/proc/asound", "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+    "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
+    # What tells of the whole machine, which neighbours can change: load, locks, counters, budgets, pressure.
+    "/proc/locks", "/proc/loadavg", "/proc/stat", "/proc/meminfo", "/proc/vmstat", "/proc/uptime", "/proc/pressure",
+    "/proc/diskstats", "/proc/interrupts", "/proc/softirqs", "/proc/slabinfo", "/proc/zoneinfo", "/proc/buddyinfo",
+    "/proc/pagetypeinfo", "/proc/schedstat", "/proc/key-users", "/proc/vmallocinfo", "/proc/sysvipc", "/proc/fs",
+    "/proc/irq", "/proc/bus", "/proc/sys", "/sys",
+)  # fmt: skip
 _AUTOMATIC = ("PATH", "HOSTNAME")
 """Variables that the engine adds; a name without a value takes one away. `HOME=/` alone comes from runc itself."""
 
@@ -31,20 +40,22 @@ def profile(network: bool, sentry: bool) -> str:
     """The system-call filter of `seccomp.py` in the engine's words. No architecture is named: only the native one.
 
     `sentry`: gVisor knows one answer of filters only (EPERM), where libc needs ENOSYS to fall back from clone3 to
-    clone; the namespaces that clone3 could make there are gVisor's own imitations.
-
-    One part has no words here: calls newer than libseccomp's table have no name. An engine's own kernel decides there.
+    clone; the namespaces that clone3 could make there are gVisor's own imitations, and a futex that is found by its
+    inode is found within one container alone.
     """
-    listed: list[dict[str, Any]] = []
-    if not sentry:
-        listed.append({"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS})
-    for name, compare in seccomp.rules(network):
-        rule: dict[str, Any] = {"names": [name], "action": "SCMP_ACT_ERRNO"}
-        if compare is not None:
-            condition = {"index": compare.arg, "value": compare.datum_a, "valueTwo": compare.datum_b}
-            rule["args"] = [{**condition, "op": _OPERATORS[compare.op]}]
-        listed.append(rule)
-    return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": listed})
+    listed = [_rule(name, {"action": "SCMP_ACT_ALLOW"}, conditions) for name, conditions in seccomp.allowed(network)]
+    if sentry:
+        listed += [_rule(name, {"action": "SCMP_ACT_ALLOW"}, ()) for name in ("clone3", "statx", "futex")]
+    else:
+        listed.append(_rule(seccomp.private_futex()[0], {"action": "SCMP_ACT_ALLOW"}, seccomp.private_futex()[1]))
+        for name, error, conditions in seccomp.answered():
+            listed.append(_rule(name, {"action": "SCMP_ACT_ERRNO", "errnoRet": error}, conditions))
+    return json.dumps({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": listed})
+
+
+def _rule(name: str, action: dict[str, Any], conditions: Sequence[seccomp.Compare]) -> dict[str, Any]:
+    said = [{"index": one.arg, "value": one.datum_a, "valueTwo": one.datum_b, "op": _MASKED} for one in conditions]
+    return {"names": [name], **action, **({"args": said} if said else {})}
 
 
 def is_sentry(runtime: str) -> bool:
@@ -112,6 +123,7 @@ def _host(
         "MemorySwap": evidence.memory_limit,
         "NanoCpus": 1_000_000_000,
         "Tmpfs": {"/tmp": tmp},
+        "MaskedPaths": list(MASKED),
         "Init": True,
         "Ulimits": [{"Name": _RLIMITS[kind], "Soft": value, "Hard": value} for kind, value in bounds],
         "LogConfig": {"Type": "none"},

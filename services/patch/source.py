@@ -19,7 +19,7 @@ HIDDEN = re.compile(
     "\u2060-\u206f\u3164\ue000-\uf8ff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
 )
-_COOKIE = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.ASCII)
+_COOKIE = re.compile(r"coding[:=][ \t]*([-\w.]+)", re.ASCII)
 _MAX_COMPARED = 128 * 1024
 _LAYOUT = (tokenize.COMMENT, tokenize.NL)
 _NO_TEXT = (tokenize.INDENT, tokenize.NEWLINE)
@@ -31,7 +31,7 @@ def text_fault(new: str, old: str) -> str | None:
     Characters that a reader cannot see are kept where the fixture has exactly that line, and refused elsewhere.
     """
     for line in new.split("\n", 2)[:2]:
-        cookie = _COOKIE.match(line)
+        cookie = _COOKIE.search(line) if line.lstrip(" \t\f").startswith("#") else None
         if cookie and cookie[1].lower().replace("_", "-") not in ("utf-8", "utf8"):
             return "encoding_cookie"
     if HIDDEN.search(new) is None:
@@ -50,7 +50,7 @@ def same_program(path: str, new: str | None, old: str | None) -> bool:
     A changed docstring, an unequal way to write the same expression, and any change of a very large file is a change,
     and judged by running it.
     """
-    if new is None or old is None or len(old) > _MAX_COMPARED:
+    if new is None or old is None or max(len(new), len(old)) > _MAX_COMPARED:
         return False
     if not path.endswith(".py"):
         return _lines(new) == _lines(old)

@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from services.verifier import paths, source
+from services.patch import paths, source
 
 MAX_DIFF_BYTES = 256 * 1024
 MAX_FILES = 50
@@ -62,11 +62,14 @@ class Admitted:
 
 def admit(diff: str, base: Mapping[str, str], globs: Sequence[str]) -> Admitted:
     """Apply `diff` to the fixture's `base` tree (path -> text). Raises Refused, and nothing else, for any text."""
-    raw_size = len(diff.encode("utf-8", "surrogatepass"))
+    if len(diff) > MAX_DIFF_BYTES:
+        raise Refused("diff_too_large", f"{len(diff)} characters")
+    try:
+        raw_size = len(diff.encode())
+    except UnicodeEncodeError:
+        raise Refused("not_utf8") from None
     if raw_size > MAX_DIFF_BYTES:
         raise Refused("diff_too_large", f"{raw_size} bytes")
-    if any("\ud800" <= char <= "\udfff" for char in diff):
-        raise Refused("not_utf8")
     if not diff.strip():
         raise Refused("no_change", "empty diff")
     lines = _Lines(diff)
@@ -214,12 +217,10 @@ def _hunks(lines: _Lines, old_text: str) -> str:
         out += old[at:begin]
         if len(out) != (new_start - 1 if new_count else new_start):
             raise Refused("context", f"hunk at new line {new_start}")
-        at, edits = _body(lines, old, begin, old_count, new_count, out)
+        at, edits = _body(lines, old, begin, old_count, new_count, out, MAX_CHANGED_LINES - changed)
         if not edits:
             raise lines.fail("a hunk that changes nothing")
         changed += edits
-        if changed > MAX_CHANGED_LINES:
-            raise Refused("too_many_lines")
     out += old[at:]
     if any(not line.endswith("\n") for line in out[:-1]):
         raise Refused("context", "a line without newline that is not the last")
@@ -241,8 +242,10 @@ def _numbers(match: re.Match[str]) -> tuple[int, int, int, int]:
     )
 
 
-def _body(lines: _Lines, old: list[str], at: int, old_count: int, new_count: int, out: list[str]) -> tuple[int, int]:
-    """Read one hunk's lines: next old position, and how many lines it adds or removes."""
+def _body(
+    lines: _Lines, old: list[str], at: int, old_count: int, new_count: int, out: list[str], most: int
+) -> tuple[int, int]:
+    """Read one hunk's lines: next old position, and how many lines it adds or removes, `most` at most."""
     edits = 0
     while old_count or new_count:
         line = lines.take()
@@ -264,4 +267,6 @@ def _body(lines: _Lines, old: list[str], at: int, old_count: int, new_count: int
             out.append(text + ending)
             new_count -= 1
         edits += mark != " "
+        if edits > most:
+            raise Refused("too_many_lines")
     return at, edits
