@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -228,12 +229,13 @@ class Restorer:
 
 
 def committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[tuple[str, int], int]]:
-    """What the groups that exist have committed."""
+    """What the groups that exist have committed. Raises UserError when the cluster does not say within `SILENT_MS`."""
     admin = KafkaAdminClient(**connection(cluster, "operator"), bootstrap_timeout_ms=15_000)
+    deadline = time.monotonic() + SILENT_MS / 1000
     try:
         found: dict[str, dict[tuple[str, int], int]] = {}
         for group in groups:
-            offsets = admin.list_group_offsets({group: None}).get(group, {})
+            offsets = _patiently(partial(admin.list_group_offsets, {group: None}), deadline).get(group, {})
             found[group] = {(p.topic, p.partition): o.offset for p, o in offsets.items() if o.offset >= 0}
         return {group: offsets for group, offsets in found.items() if offsets}
     except KafkaError as e:
@@ -242,11 +244,22 @@ def committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[tuple[s
         admin.close()
 
 
+def _patiently(ask: Callable[[], Any], deadline: float) -> Any:
+    """A new cluster's coordinator is made when it is first asked for, and until then answers that it is not there."""
+    while True:
+        try:
+            return ask()
+        except KafkaError as e:
+            if not e.retriable or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
 def members(cluster: Cluster, groups: Sequence[str]) -> set[str]:
     """Those of the groups that have members now. Raises UserError."""
     admin = KafkaAdminClient(**connection(cluster, "operator"), bootstrap_timeout_ms=15_000)
     try:
-        found = admin.describe_groups(list(groups))
+        found = _patiently(lambda: admin.describe_groups(list(groups)), time.monotonic() + SILENT_MS / 1000)
         return {name for name, group in found.items() if group.get("members")}
     except KafkaError as e:
         raise UserError(f"the broker does not answer: {e}", said(cluster), "see the broker's log") from e
