@@ -56,7 +56,8 @@ def open_run(root: Path, config: Path | None, overrides: dict[str, Any]) -> tupl
         return run, settings
     _require_same_environment(run)
     told = {**overrides, "run_dir": str(run.root)}
-    wanted = decide(config, told, COMMAND_LINE) if config is not None or overrides else None
+    # What is not told again stays as it was begun: without a file, only what is said now can differ.
+    wanted = decide(config or run.config, told, COMMAND_LINE) if config is not None or overrides else None
     there = run.settings(_secrets(wanted) if wanted else {})
     if wanted is not None:
         different = _differences(wanted, there)

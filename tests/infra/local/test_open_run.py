@@ -45,3 +45,13 @@ def test_a_run_without_its_secret_says_so_before_anything_is_started(tmp_path):
     with pytest.raises(UserError, match="no secret key is given for 'us'"):
         run(root, None, {})
     assert not (root / "stack.json").exists()
+
+
+def test_what_is_said_without_a_file_is_compared_alone(tmp_path):
+    config, root = tmp_path / "run.toml", tmp_path / "run"
+    config.write_text("seed = 5\n[dispatch]\nupdates = 3\n[admission]\nmax_lag = 0\n")
+    RunDir(root).create(load(config, run_dir=str(root)))
+    assert open_run(root, None, {"seed": 5})[1].dispatch.updates == 3
+    with pytest.raises(UserError, match="other settings: seed") as caught:
+        open_run(root, None, {"seed": 6, "admission": {"max_lag": 0}})
+    assert caught.value.what.endswith(": seed")
