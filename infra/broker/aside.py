@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -150,8 +149,3 @@ def _placed(data: bytes, offset: int) -> Iterator[tuple[int, int, int]]:
         if 0 <= base - offset <= position - end:
             yield base, position, size
             offset, end = base + header.last_offset_delta + 1, position + size
-
-
-def forget(folder: Path) -> None:
-    """Delete what was set aside, once it is back in the log."""
-    shutil.rmtree(folder)

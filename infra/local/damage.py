@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.broker import aside
 from infra.local.rundir import RunDir
 from schemas.access import group_of, principals
 from services.recorder.main import keyed
@@ -64,22 +63,23 @@ def missing(settings: RunSettings, cluster: Cluster, data: Path | None) -> list[
         for number, end in parts.items():
             reaches(topic, int(number), end, f"the checkpoint of version {manifest.version if manifest else 0}")
     for place, recorded in look(store, settings.run_id, keyed).items():
-        reaches(*place, (recorded.last or -1) + 1, "the recording")
-    for (topic, partition), folder in (aside.partitions(data) if data else {}).items():
-        end = max(aside.read(folder), default=-1) + 1
-        reaches(topic, partition, end, "what was cut off behind damage")
-    inside = {
-        Place(topic, partition): (first, end)
-        for topic, partition, first, end in (aside.holes(data) if data else ())
-        if not keyed(topic)
-    }
+        reaches(*place, 0 if recorded.last is None else recorded.last + 1, "the recording")
+    inside: list[Missing] = []
+    if data:
+        from infra.broker import aside  # not in the images of services, which have no broker of their own
+
+        for (topic, partition), folder in aside.partitions(data).items():
+            end = max(aside.read(folder), default=-1) + 1
+            reaches(topic, partition, end, "what was cut off behind damage")
+        holes = [hole for hole in aside.holes(data) if not keyed(hole[0])]
+        inside = [Missing(Place(topic, partition), first, end, INSIDE) for topic, partition, first, end in holes]
     ends = archive.spans(cluster, sorted({place.topic for place in wanted}))
     short = [
         Missing(place, there, end, who)
         for place, (end, who) in wanted.items()
         if end > (there := ends.get((place.topic, place.partition), Span(0, 0)).end)
     ]
-    return sorted([*short, *(Missing(place, first, end, INSIDE) for place, (first, end) in inside.items())])
+    return sorted([*short, *inside])
 
 
 def require_whole(run: RunDir, settings: RunSettings, cluster: Cluster) -> None:

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from infra.broker import aside
 from infra.local.rundir import RunDir, free_port
 from infra.local.supervisor import ProcessSpec, Supervisor
 from services.runtime.errors import UserError
@@ -60,6 +59,8 @@ def _folder() -> Scratch:
 
 def _link(source: Path, target: Path) -> None:
     """`target` becomes a folder like `source`: segments as links, the small files beside them copied."""
+    from infra.broker import aside  # not in the images of services, which have no broker of their own
+
     target.mkdir()
     with os.scandir(source) as entries:
         for entry in entries:

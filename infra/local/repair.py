@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.broker import aside
 from infra.local.damage import NAMED, Missing, missing
 from infra.local.deployed import settings_of
 from infra.local.rundir import RunDir
@@ -51,7 +51,7 @@ def _claimed(run: RunDir, say: Say) -> int:
         found = missing(settings, cluster, own)
         store = open_store(settings.store)
         recorded = look(store, settings.run_id, keyed)
-        cut = aside.partitions(own) if own else {}
+        cut = _cut(own)
         lost = 0
         with Restorer(cluster) as restorer:
             for each in found:
@@ -61,11 +61,20 @@ def _claimed(run: RunDir, say: Say) -> int:
         if missing(settings, cluster, own):
             raise UserError("the log still ends too early", said(cluster), "is anybody else writing to it?")
         for folder in cut.values():
-            aside.forget(folder)
+            shutil.rmtree(folder)
     if not found:
         say("nothing is missing at the end of any log")
     say(f"look at the run with: rollstream audit {run.quoted}")
     return 1 if lost else 0
+
+
+def _cut(own: Path | None) -> dict[tuple[str, int], Path]:
+    """Folders of what was cut off, by partition; none on a cluster, whose images hold no broker of ours."""
+    if own is None:
+        return {}
+    from infra.broker import aside
+
+    return aside.partitions(own)
 
 
 def _require_stopped(settings: RunSettings, cluster: Cluster) -> None:
@@ -143,6 +152,8 @@ class _Mending:
 
     def _from_cut(self) -> Iterator[Raw]:
         if self.cut is not None:
+            from infra.broker import aside
+
             for _, found in sorted(aside.read(self.cut).items()):
                 yield Raw(*found)
 

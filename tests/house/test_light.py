@@ -13,7 +13,7 @@ import importlib, sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in BLOCKED:
+        if {name, name.partition(".")[0]} & BLOCKED:
             raise ModuleNotFoundError(f"{name} is not in this image", name=name)
 
 sys.meta_path.insert(0, Absent())
@@ -39,3 +39,12 @@ def test_light_services_are_imported_without_torch():
 
 def test_no_service_imports_what_only_reports_and_tests_need():
     imported((*LIGHT, "trainer", "gate", "sampler"), NEVER)
+
+
+def test_what_is_called_in_a_services_container_needs_no_broker_of_ours():
+    """Backup, audit, repair and the other looks at a run on a cluster: the images hold no embedded broker."""
+    modules = ("backup", "looks", "recorded", "repair", "watch")
+    program = f"SERVICES, BLOCKED = (), {{'infra.broker'}}\n{PROGRAM}"
+    program += "".join(f"importlib.import_module('infra.local.{name}')\n" for name in modules)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr

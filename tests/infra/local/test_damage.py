@@ -224,6 +224,16 @@ def test_the_recording_and_the_checkpoint_reach_further_too(run):
     assert "the checkpoint of version 3" in str(checkpoint)
 
 
+def test_one_recorded_record_counts(run):
+    """The first offset is 0, and not nothing."""
+    record(run, held(run)[:1])
+    lose_file(run)
+    with serving(run, run.settings()) as cluster, Restorer(cluster) as restorer:
+        restorer.group(f"{RUN}.verifier", {(ROLLOUT_COMPLETED.name, 0): 0})
+        (found,) = missing(run.settings(), cluster, run.broker)
+    assert (found.first, found.end) == (0, 1)
+
+
 def test_a_running_run_is_not_repaired(run):
     with run.claimed(), pytest.raises(UserError, match="running"):
         repair(run.root, print)
