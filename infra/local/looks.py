@@ -32,7 +32,7 @@ def audit_run(root: Path, bootstrap: str) -> int:
     """Print the audit; 0 when it balances. Of a run's own folder also what its logs should hold and do not."""
     from infra.local.damage import missing
     from infra.local.watch import audit_topics
-    from services.runtime.store import StoreUnavailable
+    from services.runtime.errors import UserError
 
     run = RunDir(root)
     settings = settings_of(run) if run.exists() and not bootstrap else None
@@ -42,8 +42,8 @@ def audit_run(root: Path, bootstrap: str) -> int:
             try:
                 lost = missing(settings, address, None if settings.kafka.bootstrap else run.broker)
                 result.problems.extend(str(each) for each in lost)
-            except StoreUnavailable as e:
-                result.notes.append(f"not compared with checkpoints and recording: {e}")
+            except UserError as e:  # the account itself needs neither store nor an operator's login
+                result.notes.append(f"not compared with what was read, checkpoints and recording: {e.what}")
     for line in result.lines():
         say(line)
     return 0 if result.balanced else 1

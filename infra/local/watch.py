@@ -86,7 +86,7 @@ def audit_topics(cluster: Cluster, say: Callable[[str], None], over: bool = Fals
     from services.runtime.ledger import Ledger
     from services.runtime.tap import Tap, Undecodable
 
-    found = spans(cluster, [topic.name for topic in reversed(topics.ALL)])
+    found = spans(cluster, [topic.name for topic in reversed(topics.ALL)], "monitor")
     late = sorted({name for (name, _), span in found.items() if span.first})
     ledger = Ledger([topic.record.TYPE.name for topic in topics.ALL if topic.name not in late])
     holes: list[str] = []

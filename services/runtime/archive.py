@@ -39,12 +39,13 @@ class Span:
     end: int
 
 
-def spans(cluster: Cluster, names: Sequence[str]) -> dict[tuple[str, int], Span]:
-    """The present span of every partition of the topics that exist, asked for in the given order of topics.
+def spans(cluster: Cluster, names: Sequence[str], service: str = "recorder") -> dict[tuple[str, int], Span]:
+    """The present span of every partition of the topics that exist, asked for in the given order of topics, with the
+    login of `service`, which reads them all.
 
     Asked effects first and causes last, no effect is in a span whose cause is not. Raises UserError.
     """
-    consumer = _consumer(cluster)
+    consumer = _consumer(cluster, service)
     found: dict[tuple[str, int], Span] = {}
     try:
         present = consumer.topics()
@@ -83,11 +84,11 @@ def read_raw(cluster: Cluster, topic: str, partition: int, span: Span) -> Iterat
         consumer.close(timeout_ms=1000)
 
 
-def _consumer(cluster: Cluster) -> KafkaConsumer:
-    check_trust(cluster, "recorder")
+def _consumer(cluster: Cluster, service: str = "recorder") -> KafkaConsumer:
+    check_trust(cluster, service)
     try:
         return KafkaConsumer(
-            **connection(cluster, "recorder"),
+            **connection(cluster, service),
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="none",
@@ -97,7 +98,7 @@ def _consumer(cluster: Cluster) -> KafkaConsumer:
             metrics_enabled=False,
         )
     except KafkaError as e:
-        doubt = login_doubt(cluster, "recorder")
+        doubt = login_doubt(cluster, service)
         raise UserError(f"no broker answers{doubt}: {e}", said(cluster), "start it, or correct the address") from e
 
 
