@@ -59,9 +59,10 @@ def missing(settings: RunSettings, cluster: Cluster, data: Path | None) -> list[
             reaches(topic, partition, end, f"what {names[group]} has read")
     store = open_store(settings.store, read_only=True)
     manifest = latest_manifest(store, settings.run_id)
-    for topic, parts in (manifest.meta.consumed if manifest else {}).items():
-        for number, end in parts.items():
-            reaches(topic, int(number), end, f"the checkpoint of version {manifest.version if manifest else 0}")
+    if manifest is not None:
+        for topic, parts in manifest.meta.consumed.items():
+            for number, end in parts.items():
+                reaches(topic, int(number), end, f"the checkpoint of version {manifest.version}")
     for place, recorded in look(store, settings.run_id, keyed).items():
         reaches(*place, 0 if recorded.last is None else recorded.last + 1, "the recording")
     inside: list[Missing] = []

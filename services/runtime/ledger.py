@@ -21,7 +21,7 @@ TRAINED = "trained"
 EVALUATED = "evaluated"
 IN_FLIGHT = "in_flight"
 FINAL = frozenset({"pass", "fail", "unknown"})
-WATCHED = frozenset({"rollout.completed"})
+ALWAYS = frozenset({"rollout.completed"})
 """What every audit is fed whole, beside what decides a fate."""
 NAMED = 5
 """How many trials or groups a line names before it counts the rest."""
@@ -86,7 +86,7 @@ class AuditReport:
 class Ledger:
     """Fed with decoded records of the topics that decide a trial's fate; others are ignored."""
 
-    def __init__(self, asked: Collection[str] = WATCHED) -> None:
+    def __init__(self, asked: Collection[str] = ALWAYS) -> None:
         """`asked`: names of the record kinds of which every record is fed, in which an absent one is a loss."""
         self._causes = Causes(asked)
         self._trials: dict[str, _Trial] = defaultdict(_Trial)

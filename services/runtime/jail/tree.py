@@ -24,8 +24,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from services.runtime import scratch
 from services.runtime.errors import UserError
 from services.runtime.jail.instance import temporary
+from services.runtime.scratch import Scratch
 
 if TYPE_CHECKING:
     from services.runtime.jail.backend import Runtime
@@ -195,8 +197,7 @@ def _unfit(place: Path) -> str:
             return "others can write to it"
         if stat.st_mode & 0o555 != 0o555:
             place.chmod(0o755)  # made under a umask that lets nobody else enter
-        (place / f"{_BUILDING}{os.getpid()}-probe").mkdir()
-        (place / f"{_BUILDING}{os.getpid()}-probe").rmdir()
+        os.rmdir(tempfile.mkdtemp(prefix=_BUILDING, dir=place))
     except OSError as error:
         return error.strerror or str(error)
     closed = [str(one) for one in place.parents if os.geteuid() == 0 and not one.stat().st_mode & 0o001]
@@ -215,10 +216,7 @@ def worker_source(runtime: Runtime = "plain") -> bytes:
 
 def sweep() -> None:
     """Remove what processes that died while they were staging have left, and trees that nobody has asked for lately."""
-    for folder in cache_folder().glob(f"{_BUILDING}*"):
-        owner = folder.name.removeprefix(_BUILDING).split("-")[0]
-        if not (owner.isdigit() and os.path.exists(f"/proc/{owner}")):
-            shutil.rmtree(folder, ignore_errors=True)
+    scratch.sweep(cache_folder())
     for folder in cache_folder().glob(f"{_TREE}*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > _KEPT_S:
@@ -233,18 +231,14 @@ def staged(runtime: Runtime = "plain") -> Path:
     with contextlib.suppress(FileNotFoundError):
         os.utime(target)
         return target
-    with explained(target.parent):
-        building = Path(tempfile.mkdtemp(prefix=f"{_BUILDING}{os.getpid()}-", dir=target.parent))
-        try:
-            for at, source in files + _shared_objects(files):
-                _place(source, building / at)
-            if runtime == "network":
-                (building / PROXY.lstrip("/")).touch(0o444)
-            _finish(building, worker)
-            with contextlib.suppress(OSError):  # another service was faster
-                building.rename(target)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
+    with explained(target.parent), Scratch("building", target.parent) as building:
+        for at, source in files + _shared_objects(files):
+            _place(source, building / at)
+        if runtime == "network":
+            (building / PROXY.lstrip("/")).touch(0o444)
+        _finish(building, worker)
+        with contextlib.suppress(OSError):  # another service was faster
+            building.rename(target)
     if not target.is_dir():
         raise UserError("the sandbox's interpreter could not be staged", str(target), "remove what is there")
     return target

@@ -20,6 +20,7 @@ from services.runtime.jail import tree
 from services.runtime.jail.instance import Instance, labelled, lock_folder
 from services.runtime.jail.launcher import JailHost
 from services.runtime.jail.limits import Limits
+from services.runtime.scratch import Scratch
 
 ROOT = Path(__file__).parents[3]
 
@@ -134,20 +135,16 @@ def test_kill_9_leaves_nothing_behind_the_next_start(host: JailHost, victim: str
 
 
 def test_a_half_staged_interpreter_of_a_dead_process_is_removed() -> None:
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    left = tree.cache_folder() / f"building-{dead.pid}-left"
-    ours = tree.cache_folder() / f"building-{os.getpid()}-ours"
-    for folder in (left, ours):
-        folder.mkdir()
-        (folder / "file").write_text("")
-    try:
+    """Known by its lock and not by a number, which comes again and which another container has, too."""
+    program = "import os, sys\nfrom pathlib import Path\nfrom services.runtime.scratch import Scratch\n"
+    program += "made = Scratch('building', Path(sys.argv[1]))\nprint(made.path, flush=True)\nos.kill(os.getpid(), 9)\n"
+    line = [sys.executable, "-c", program, str(tree.cache_folder())]
+    with Scratch("building", tree.cache_folder()) as ours:
+        left = Path(subprocess.run(line, stdout=subprocess.PIPE, text=True, timeout=60).stdout.strip())
+        assert left.is_dir()
         with JailHost(1):
             assert not left.exists()
             assert ours.exists(), "its process is alive"
-    finally:
-        (ours / "file").unlink()
-        ours.rmdir()
 
 
 def test_a_jail_that_is_killed_takes_its_mounts_along(host: JailHost) -> None:
